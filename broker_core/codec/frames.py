@@ -1,0 +1,77 @@
+"""Frame batch: a buffer of commit-log records and where each of them lies.
+
+The unit that every broker hands to the reader. The buffer is a mapped segment (embedded) or a
+received reply (remote, cluster); nothing in it is copied until a column is asked for. Records may
+lie anywhere in the buffer, in increasing order, with gaps.
+
+    buffer            uint8, read-only
+    starts[i]         where record i begins in the buffer
+    sizes[i]          its length in bytes, as the consume queue said
+    offsets[i]        its LogicalOffset
+
+`origin` is the PhysicalOffset of buffer[0] where the buffer is part of a log, else None: then the
+records' own physical offsets can't be compared with where they were found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.types import QueueRef
+
+
+@dataclass(frozen=True, slots=True)
+class FrameBatch:
+    """Records [starts[i], starts[i] + sizes[i]) of one buffer, in queue order.
+
+    `queue` is the queue that all of them belong to, or None for a mixture (a query's answer).
+    `next_offset` is the LogicalOffset after the last *examined* message: with a filter it can lie
+    beyond the last record held. `name` says where the buffer comes from, for messages to people.
+    """
+
+    buffer: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    queue: QueueRef | None = None
+    next_offset: int = 0
+    origin: int | None = None
+    name: str = ""
+    verify: bool = False
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all records together."""
+        return int(self.sizes.sum(dtype=np.int64))
+
+    def select(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> FrameBatch:
+        """The same batch with only some of its records; `next_offset` stays."""
+        return replace(
+            self, starts=self.starts[rows], sizes=self.sizes[rows], offsets=self.offsets[rows]
+        )
+
+    def slice(self, start: int, stop: int) -> FrameBatch:
+        """Records start..stop of this batch, without copying."""
+        return replace(
+            self,
+            starts=self.starts[start:stop],
+            sizes=self.sizes[start:stop],
+            offsets=self.offsets[start:stop],
+        )
+
+    def records(self) -> Sequence[bytes]:
+        """Each record's bytes; for tests and single messages, not for the bulk path."""
+        return [
+            self.buffer[start : start + size].tobytes()
+            for start, size in zip(self.starts.tolist(), self.sizes.tolist(), strict=True)
+        ]

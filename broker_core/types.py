@@ -1,0 +1,93 @@
+"""The vocabulary shared by every layer: which queue, which offset, which range.
+
+A LogicalOffset counts messages in one queue, a PhysicalOffset counts bytes in the commit log. Both
+are *next to read*; ranges are half-open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NewType
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+LogicalOffset = NewType("LogicalOffset", int)
+PhysicalOffset = NewType("PhysicalOffset", int)
+
+DEFAULT_BROKER_NAME = "broker-a"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class QueueRef:
+    """One queue of one topic on one broker. Sorts by topic, broker, then queue number."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.broker_name}/{self.queue_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """The messages [start, end) of one queue."""
+
+    queue: QueueRef
+    start: LogicalOffset
+    end: LogicalOffset
+
+    @property
+    def size(self) -> int:
+        """How many logical offsets the range spans; never negative."""
+        return max(0, self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """What a broker knows of a topic. `queues` are the readable ones, sorted."""
+
+    name: str
+    read_queues: int
+    write_queues: int
+    perm: int
+    queues: tuple[QueueRef, ...]
+    attributes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_readable(self) -> bool:
+        return bool(self.perm & 4)
+
+    @property
+    def is_writable(self) -> bool:
+        return bool(self.perm & 2)
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """Where one acknowledged message lies."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    queue_offset: LogicalOffset
+    msg_id: str
+    offset_msg_id: str
+    physical_offset: PhysicalOffset
+
+    @property
+    def queue(self) -> QueueRef:
+        return QueueRef(self.topic, self.broker_name, self.queue_id)
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """Where an appended batch lies: message i is at queue_offsets[i] of queue_ids[i]."""
+
+    queue_ids: NDArray[np.int32]
+    queue_offsets: NDArray[np.int64]
+    physical_offsets: NDArray[np.int64]
+    sizes: NDArray[np.int32]
+    store_timestamp_ms: int
