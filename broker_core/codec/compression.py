@@ -1,0 +1,89 @@
+"""Compressed bodies: SYSFLAG says that and how.
+
+    bit 0 set, type 0 or 3   zlib (old clients leave the type 0)
+    bit 0 set, type 1        LZ4 frame
+    bit 0 set, type 2        Zstandard frame
+
+The stored checksum is of the compressed bytes. Nothing limits how far a body may grow when it is
+inflated, so we do: a body over MAX_INFLATED_BYTES is refused, not served.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Literal
+
+import pyarrow as pa
+
+from broker_core.codec.layout import COMPRESSION_MASK, COMPRESSION_SHIFT, SysFlag
+
+Compression = Literal["none", "zlib", "lz4", "zstd"]
+
+MAX_INFLATED_BYTES = 64 * 1024 * 1024
+
+_FLAGS: dict[Compression, int] = {
+    "none": 0,
+    "zlib": SysFlag.COMPRESSED | SysFlag.ZLIB,
+    "lz4": SysFlag.COMPRESSED | SysFlag.LZ4,
+    "zstd": SysFlag.COMPRESSED | SysFlag.ZSTD,
+}
+_NAMES: dict[int, Compression] = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
+
+
+class InflateError(ValueError):
+    """Bytes that are not what their flag says, or that grow beyond the limit."""
+
+
+def compression_flags(compression: Compression) -> int:
+    """The SYSFLAG bits that say how a body is compressed."""
+    return int(_FLAGS[compression])
+
+
+def compression_of(sys_flag: int) -> Compression:
+    """How a record's body is compressed; InflateError for a type that RocketMQ does not have."""
+    if not sys_flag & SysFlag.COMPRESSED:
+        return "none"
+    kind = (sys_flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT
+    if kind not in _NAMES:
+        message = f"compression type {kind} is unknown (known: 0 to 3)"
+        raise InflateError(message)
+    return _NAMES[kind]
+
+
+def compress(body: bytes, compression: Compression) -> bytes:
+    """The stored form of a body."""
+    if compression == "none":
+        return body
+    if compression == "zlib":
+        return zlib.compress(body)
+    return bytes(pa.Codec(compression).compress(body, asbytes=True))
+
+
+def decompress(body: bytes, sys_flag: int, limit: int = MAX_INFLATED_BYTES) -> bytes:
+    """The body as it was sent; at most `limit` bytes."""
+    compression = compression_of(sys_flag)
+    if compression == "none":
+        return body
+    try:
+        found = _zlib(body, limit) if compression == "zlib" else _framed(body, compression, limit)
+    except (zlib.error, pa.ArrowException, OSError) as error:
+        message = f"{len(body)} bytes are not a whole {compression} stream ({error})"
+        raise InflateError(message) from error
+    if len(found) > limit:
+        message = f"a {compression} body of {len(body)} bytes inflates to more than {limit} bytes"
+        raise InflateError(message)
+    return found
+
+
+def _zlib(body: bytes, limit: int) -> bytes:
+    inflater = zlib.decompressobj()
+    found = inflater.decompress(body, limit + 1)
+    if not inflater.eof and len(found) <= limit:
+        message = "it ends early"
+        raise zlib.error(message)
+    return found
+
+
+def _framed(body: bytes, compression: Compression, limit: int) -> bytes:
+    with pa.CompressedInputStream(pa.BufferReader(body), compression) as stream:
+        return bytes(stream.read(limit + 1))

@@ -1,0 +1,107 @@
+"""Gather by position: fields of many records out of one buffer, without a loop.
+
+Two tricks carry the columnar codec. A view of the buffer whose stride is one byte makes every
+position an element, so that indexing it with positions gathers a fixed-width field. And an Arrow
+binary array whose offsets alternate between spans and the gaps between them is free to make; one
+`take` of the spans copies just them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
+
+_FIXED_MAX = 64
+_INT32_MAX = 2**31 - 1
+
+
+def sliding(buffer: NDArray[np.uint8], dtype: DTypeLike) -> NDArray[Any]:
+    """`buffer` seen as overlapping items of `dtype`, one starting at each byte.
+
+    Index it with positions (never `take` it: that would copy the whole view). A position whose
+    item would end beyond the buffer is out of bounds and raises IndexError.
+    """
+    item = np.dtype(dtype)
+    count = max(0, len(buffer) - item.itemsize + 1)
+    return np.ndarray((count,), dtype=item, buffer=buffer, strides=(1,))
+
+
+def integers(
+    buffer: NDArray[np.uint8], positions: NDArray[np.int64], dtype: DTypeLike
+) -> NDArray[Any]:
+    """The big-endian integers at these positions, in native byte order."""
+    found = sliding(buffer, dtype)[positions]
+    return found.astype(found.dtype.newbyteorder("="), copy=False)
+
+
+def fixed_width(
+    buffer: NDArray[np.uint8], starts: NDArray[np.int64], width: int
+) -> NDArray[np.uint8]:
+    """The `width` bytes at each start, as a (rows, width) matrix of its own."""
+    found: NDArray[np.uint8] = sliding(buffer, np.dtype((np.void, width)))[starts].view(np.uint8)
+    return found.reshape(len(starts), width)
+
+
+def spans(
+    buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> pa.Array:
+    """A binary array of buffer[start : start + length], copied out.
+
+    Spans must lie in increasing order without overlap, as fields of records do. All of them
+    must be inside the buffer.
+    """
+    count = len(starts)
+    if count == 0:
+        return pa.array([], type=pa.binary())
+    width = int(lengths[0])
+    if 0 < width <= _FIXED_MAX and bool((lengths == width).all()):
+        data = fixed_width(buffer, starts, width)
+        return pa.Array.from_buffers(
+            pa.binary(), count, [None, regular_offsets(count, width), pa.py_buffer(data)]
+        )
+    base = int(starts[0])
+    reach = int(starts[-1] + lengths[-1]) - base
+    kind, offset_type = (
+        (pa.binary(), np.int32) if reach <= _INT32_MAX else (pa.large_binary(), np.int64)
+    )
+    offsets = np.empty(2 * count, dtype=offset_type)
+    offsets[0::2] = starts - base
+    offsets[1::2] = starts + lengths - base
+    view = pa.Array.from_buffers(
+        kind, 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(buffer[base:])]
+    )
+    found = view.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int64)))
+    return found if found.type == pa.binary() else found.cast(pa.binary())
+
+
+def regular_offsets(count: int, width: int) -> pa.Buffer:
+    """Arrow offsets of `count` items of one width."""
+    return pa.py_buffer(np.arange(0, (count + 1) * width, width, dtype=np.int32))
+
+
+def span_arrays(
+    texts: pa.Array,
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """(data, starts, lengths) of a binary or string array; nulls have length 0."""
+    if isinstance(texts, pa.ChunkedArray):
+        texts = texts.combine_chunks()
+    if pa.types.is_large_binary(texts.type) or pa.types.is_large_string(texts.type):
+        offset_type: DTypeLike = np.int64
+    else:
+        offset_type = np.int32
+    _, offsets_buffer, data = texts.buffers()
+    if len(texts) == 0 or offsets_buffer is None:
+        return np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)
+    offsets = np.frombuffer(offsets_buffer, dtype=offset_type)[
+        texts.offset : texts.offset + len(texts) + 1
+    ].astype(np.int64)
+    lengths = np.diff(offsets)
+    if texts.null_count:
+        lengths[texts.is_null().to_numpy(zero_copy_only=False)] = 0
+    content = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, np.uint8)
+    return content, offsets[:-1], lengths

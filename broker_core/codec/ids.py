@@ -1,0 +1,91 @@
+"""Message ids. Both kinds are upper-case hex and can't be told apart by length.
+
+    offset id    store host (8 or 20 bytes as stored), physical offset i64      32 or 56 digits
+    unique id    IPv4 4 bytes, pid u16, process constant u32, time u32, counter u16    32 digits
+
+The time of a unique id is milliseconds since the first of the month, local time, unsigned.
+Unique ids are stored as the property UNIQ_KEY; any text that does not repeat would do.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker_core.codec.layout import HOST_V4, HOST_V6
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_HEX = np.frombuffer(b"".join(b"%02X" % value for value in range(256)), dtype=np.uint16)
+_UNIQUE = np.dtype(
+    [("address", ">u4"), ("pid", ">u2"), ("process", ">u4"), ("time", ">u4"), ("counter", ">u2")]
+)
+UNIQUE_ID_CHARS = 2 * _UNIQUE.itemsize
+
+
+def offset_id(store_host: bytes, physical_offset: int) -> str:
+    """The id by which a broker finds a record without any index.
+
+    >>> offset_id(bytes.fromhex("0a00000500002a9f"), 0)
+    '0A00000500002A9F0000000000000000'
+    """
+    return (store_host + struct.pack(">q", physical_offset)).hex().upper()
+
+
+def parse_offset_id(text: str) -> tuple[bytes, int] | None:
+    """(store host, physical offset) of an offset id, or None if the text can't be one."""
+    if len(text) not in (2 * (HOST_V4 + 8), 2 * (HOST_V6 + 8)):
+        return None
+    try:
+        raw = bytes.fromhex(text)
+    except ValueError:
+        return None
+    if 2 * len(raw) != len(text):
+        return None
+    (offset,) = struct.unpack(">q", raw[-8:])
+    return (raw[:-8], offset) if offset >= 0 else None
+
+
+def hex_upper(raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Upper-case hex digits of every row of a byte matrix: (rows, n) to (rows, 2n)."""
+    digits: NDArray[np.uint8] = _HEX[raw].view(np.uint8)
+    return digits.reshape(len(raw), 2 * raw.shape[1])
+
+
+class UniqueIds:
+    """Makes unique ids for one process; ids of two makers differ by pid and a random constant.
+
+    The counter runs over 48 bits made of time and counter fields together: when more than 65 536
+    ids are asked for within a millisecond, the time field runs ahead of the clock instead of
+    repeating. Forked children must make their own (`process_id` tells).
+    """
+
+    def __init__(self, address: int = 0x7F000001) -> None:
+        self.process_id = os.getpid()
+        self._address = address
+        self._constant = int.from_bytes(os.urandom(4), "big")
+        self._next = 0
+
+    def make(self, count: int, now_ms: int | None = None) -> NDArray[np.uint8]:
+        """`count` fresh ids as a (count, 32) matrix of ASCII hex digits."""
+        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        first = max(self._next, (now - _month_start_ms(now)) << 16)
+        self._next = first + count
+        ticks = np.arange(first, first + count, dtype=np.int64)
+        ids = np.empty(count, dtype=_UNIQUE)
+        ids["address"] = self._address
+        ids["pid"] = self.process_id & 0xFFFF
+        ids["process"] = self._constant
+        ids["time"] = (ticks >> 16) & 0xFFFFFFFF
+        ids["counter"] = ticks & 0xFFFF
+        return hex_upper(ids.view(np.uint8).reshape(count, _UNIQUE.itemsize))
+
+
+def _month_start_ms(now_ms: int) -> int:
+    local = time.localtime(now_ms / 1000)
+    return int(time.mktime((local.tm_year, local.tm_mon, 1, 0, 0, 0, 0, 0, -1))) * 1000

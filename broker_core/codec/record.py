@@ -1,0 +1,239 @@
+"""One commit-log record, encoded and decoded by itself: the scalar twin of decode and outgoing.
+
+Used for single messages and as the reference that property tests hold the columnar codec to.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+
+from broker_core.codec import layout
+from broker_core.codec.compression import InflateError, decompress
+from broker_core.codec.hosts import host_text, is_v6
+from broker_core.codec.ids import offset_id
+from broker_core.codec.layout import CRC_MASK, MAGIC_V1, MAGIC_V2, SysFlag
+from broker_core.codec.names import PROPERTY_CRC, UNIQ_KEY
+from broker_core.codec.properties import parse_properties
+from broker_core.errors import CorruptRecordError
+
+_HEAD = struct.Struct(">iIiiiqqiq")  # TOTALSIZE .. BORNTIMESTAMP
+_TIME = struct.Struct(">q")
+_BODY_HEAD = struct.Struct(">iqi")  # RECONSUMETIMES, PREPAREDOFFSET, BODYLENGTH
+_SHORT = struct.Struct(">h")
+_CRC_PROPERTY_BYTES = len(PROPERTY_CRC) + 1 + 10 + 1
+
+Buffer = bytes | bytearray | memoryview
+
+
+def body_crc(body: Buffer) -> int:
+    """The checksum of a stored body.
+
+    >>> hex(body_crc(b"a"))
+    '0x68b7be43'
+    """
+    return zlib.crc32(body) & CRC_MASK
+
+
+@dataclass(frozen=True)
+class Record:
+    """All stored fields of one message. `body` and `properties` are the stored bytes."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    body: bytes
+    properties: bytes = b""
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    born_host: bytes = bytes(8)
+    store_timestamp: int = 0
+    store_host: bytes = bytes(8)
+    reconsume_times: int = 0
+    prepared_offset: int = 0
+    crc: int | None = None
+    version: int = MAGIC_V1
+
+    @cached_property
+    def property_map(self) -> dict[str, str]:
+        """The properties as a reader sees them."""
+        return parse_properties(self.properties)
+
+    @property
+    def offset_id(self) -> str:
+        return offset_id(self.store_host, self.physical_offset)
+
+    @property
+    def msg_id(self) -> str:
+        """What RocketMQ's clients call the message id."""
+        return self.property_map.get(UNIQ_KEY) or self.offset_id
+
+    @property
+    def born_host_text(self) -> str:
+        return host_text(self.born_host)
+
+    @property
+    def store_host_text(self) -> str:
+        return host_text(self.store_host)
+
+    @property
+    def plain_body(self) -> bytes:
+        """The body as it was sent; CorruptRecordError if it can't be inflated."""
+        try:
+            return decompress(self.body, self.sys_flag)
+        except InflateError as error:
+            message = f"The body of the record at physical offset {self.physical_offset}: {error}."
+            raise CorruptRecordError(message, "", self.physical_offset) from error
+
+
+def encode_record(record: Record) -> bytes:
+    """The stored bytes; host bits of SYSFLAG and the checksum follow from the fields."""
+    topic = record.topic.encode()
+    topic_head = (
+        struct.pack(">b", len(topic)) if record.version == MAGIC_V1 else _SHORT.pack(len(topic))
+    )
+    sys_flag = record.sys_flag & ~layout.HOSTS_V6_MASK
+    sys_flag |= SysFlag.BORN_HOST_V6 if is_v6(record.born_host) else 0
+    sys_flag |= SysFlag.STORE_HOST_V6 if is_v6(record.store_host) else 0
+    crc = body_crc(record.body) if record.crc is None else record.crc
+    tail = b"".join(
+        (
+            record.born_host,
+            _TIME.pack(record.store_timestamp),
+            record.store_host,
+            _BODY_HEAD.pack(record.reconsume_times, record.prepared_offset, len(record.body)),
+            record.body,
+            topic_head,
+            topic,
+            _SHORT.pack(len(record.properties)),
+            record.properties,
+        )
+    )
+    head = _HEAD.pack(
+        _HEAD.size + len(tail),
+        record.version,
+        crc,
+        record.queue_id,
+        record.flag,
+        record.queue_offset,
+        record.physical_offset,
+        sys_flag,
+        record.born_timestamp,
+    )
+    return head + tail
+
+
+def with_property_crc(encoded: bytes) -> bytes:
+    """A finished record with `__CRC32#` appended to its properties.
+
+    The checksum covers all but the 20 bytes that hold it, sizes already grown; its ten digits are
+    written least significant first.
+    """
+    record = decode_record(encoded)
+    gap = b"\x02" if record.properties and not record.properties.endswith(b"\x02") else b""
+    grown = bytearray(encoded + gap + bytes(_CRC_PROPERTY_BYTES))
+    struct.pack_into(">i", grown, layout.TOTAL_SIZE, len(grown))
+    at = len(encoded) - len(record.properties) - 2
+    struct.pack_into(">h", grown, at, len(record.properties) + len(gap) + _CRC_PROPERTY_BYTES)
+    crc = zlib.crc32(grown[:-_CRC_PROPERTY_BYTES]) & CRC_MASK
+    digits = str(crc)[::-1].ljust(10, "0")
+    grown[-_CRC_PROPERTY_BYTES:] = f"{PROPERTY_CRC}\x01{digits}\x02".encode()
+    return bytes(grown)
+
+
+def property_crc_matches(encoded: Buffer) -> bool:
+    """Whether a record ends with a `__CRC32#` property that agrees with its bytes."""
+    tail = bytes(encoded[-_CRC_PROPERTY_BYTES:])
+    name, _, digits = tail[:-1].partition(b"\x01")
+    if name.decode("utf-8", "replace") != PROPERTY_CRC or not digits.isdigit():
+        return False
+    return int(digits[::-1]) == zlib.crc32(encoded[:-_CRC_PROPERTY_BYTES]) & CRC_MASK
+
+
+def decode_record(data: Buffer, position: int = 0, *, name: str = "", verify: bool = True) -> Record:
+    """The record at `position`; CorruptRecordError if there is none, or `verify` and a bad body."""
+    try:
+        return _decode(memoryview(data), position, verify)
+    except (_BrokenError, struct.error) as error:
+        where = f"{name or 'the buffer'} at byte {position}"
+        message = f"No valid record in {where}: {error}. Run `rocketmq-broker check` on the store."
+        raise CorruptRecordError(message, name, position) from error
+
+
+class _BrokenError(ValueError):
+    """A field that contradicts the layout."""
+
+
+def _decode(data: memoryview, position: int, verify: bool) -> Record:
+    size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = (
+        _HEAD.unpack_from(data, position)
+    )
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        message = f"magic is {magic:#010x}, expected {MAGIC_V1:#010x} or {MAGIC_V2:#010x}"
+        raise _BrokenError(message)
+    if size < layout.MIN_RECORD_BYTES or size > len(data) - position:
+        message = f"size is {size}, {len(data) - position} bytes remain"
+        raise _BrokenError(message)
+    record = data[position : position + size]
+    at = _HEAD.size
+    born_host, at = _host(record, at, sys_flag & SysFlag.BORN_HOST_V6)
+    (stored,) = _TIME.unpack_from(record, at)
+    store_host, at = _host(record, at + 8, sys_flag & SysFlag.STORE_HOST_V6)
+    reconsume, prepared, body_length = _BODY_HEAD.unpack_from(record, at)
+    body, at = _field(record, at + _BODY_HEAD.size, body_length, "body")
+    if magic == MAGIC_V1:
+        (topic_length,) = struct.unpack_from(">b", record, at)
+        topic, at = _field(record, at + 1, topic_length, "topic")
+    else:
+        (topic_length,) = _SHORT.unpack_from(record, at)
+        topic, at = _field(record, at + 2, topic_length, "topic")
+    (properties_length,) = _SHORT.unpack_from(record, at)
+    properties, at = _field(record, at + 2, properties_length, "properties")
+    if at != size:
+        message = f"its fields take {at} bytes, its size says {size}"
+        raise _BrokenError(message)
+    if verify and body_crc(body) != crc:
+        message = f"body checksum is {body_crc(body):#010x}, the record says {crc:#010x}"
+        raise _BrokenError(message)
+    return Record(
+        topic=_topic_text(topic),
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        physical_offset=physical_offset,
+        body=body,
+        properties=properties,
+        flag=flag,
+        sys_flag=sys_flag,
+        born_timestamp=born,
+        born_host=born_host,
+        store_timestamp=stored,
+        store_host=store_host,
+        reconsume_times=reconsume,
+        prepared_offset=prepared,
+        crc=crc,
+        version=magic,
+    )
+
+
+def _topic_text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        message = f"topic {raw!r} is not UTF-8"
+        raise _BrokenError(message) from error
+
+
+def _host(record: memoryview, at: int, is_wide: int) -> tuple[bytes, int]:
+    width = layout.HOST_V6 if is_wide else layout.HOST_V4
+    return _field(record, at, width, "host")
+
+
+def _field(record: memoryview, at: int, length: int, name: str) -> tuple[bytes, int]:
+    if length < 0 or at + length > len(record):
+        message = f"{name} length is {length}, {max(0, len(record) - at)} bytes remain"
+        raise _BrokenError(message)
+    return bytes(record[at : at + length]), at + length
