@@ -1,3 +1,5 @@
-"""Lets Spark find the source by itself: `format("rocketmq")` loads `pyspark_rocketmq.DefaultSource`."""
+"""Where Spark finds the source: it loads the `DefaultSource` of every `pyspark_*` module."""
 
-from connector import DefaultSource as DefaultSource
+from connector import DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,28 @@
+"""Hooks for every suite: marks by folder, and how hard hypothesis tries."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+TESTS = Path(__file__).parent
+MARKED_FOLDERS = frozenset({"property", "crash", "spark", "interop", "bench"})
+
+# No deadlines and no "too slow": a shared machine's clock decides nothing here.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+
+settings.register_profile("everyday", UNTIMED, derandomize=True)  # the same examples on every run
+settings.register_profile("search", UNTIMED, max_examples=2000)  # new examples, many of them
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects by mark
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test the mark of the folder it lies in, so that none can be forgotten."""
+    for item in items:
+        if item.path.is_relative_to(TESTS):
+            for folder in MARKED_FOLDERS.intersection(item.path.relative_to(TESTS).parts):
+                item.add_marker(folder)
