@@ -1,0 +1,191 @@
+"""The store's lock: byte 0 of the file `lock`, as Apache RocketMQ takes it.
+
+Apache's broker takes a POSIX record lock on the byte range [0, 1) for as long as it runs, and
+writes the word `lock` into the file when it starts. We take an open-file-description lock on the
+same range: the two kinds exclude each other, but ours belongs to one open file instead of the
+whole process, so two writers inside one process exclude each other as well, and closing some other
+descriptor of the file does not drop it. `flock` would do neither. The kernel releases the lock when
+its holder dies.
+
+Nothing of the lock is stored. The file's modification time tells whether a foreign broker has been
+here: Apache's writes to the file when it starts, ours only when it creates it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker_core.errors import StorageError, StoreLockedError
+from broker_core.store.files import storage_error, write_at
+
+if TYPE_CHECKING:
+    from broker_core.store.files import Files
+
+LOCK_NAME = "lock"
+LOCK_CONTENT = b"lock"
+DEFAULT_WAIT_S = 30.0
+
+_FIRST_PAUSE_S = 0.0002
+_LONGEST_PAUSE_S = 0.01
+# l_type, l_whence, l_start, l_len, l_pid, as 64-bit Linux lays out struct flock.
+_FLOCK = struct.Struct("hhqqi4x")
+_HAS_OFD = hasattr(fcntl, "F_OFD_SETLK") and struct.calcsize("P") == 8
+_BUSY = frozenset({errno.EAGAIN, errno.EACCES})
+
+
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    """Who holds a lock; `pid` is None where the system does not tell (our own kind of lock)."""
+
+    pid: int | None
+
+    def __str__(self) -> str:
+        if self.pid is None:
+            return "another writer of this library (rocketmq-broker serve, or an embedded writer)"
+        return f"process {self.pid}{_command_of(self.pid)}"
+
+
+class StoreLock:
+    """One writer's hold on a store's lock. Not re-entrant; not thread-safe.
+
+    The file is created, with its word in it, if the store has none.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        files: Files,
+        *,
+        pause: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path = root / LOCK_NAME
+        self._files = files
+        self._pause = pause
+        self._monotonic = monotonic
+        self._descriptor: int | None = None
+        self.is_held = False
+
+    @property
+    def path(self) -> Path:
+        """The lock file."""
+        return self._path
+
+    def acquire(self, wait_s: float = DEFAULT_WAIT_S) -> None:
+        """Take the lock, waiting up to `wait_s` for others; StoreLockedError names the holder."""
+        assert not self.is_held, "the lock is not re-entrant"
+        descriptor = self._opened()
+        deadline = self._monotonic() + wait_s
+        pause_s = _FIRST_PAUSE_S
+        while not _try_lock(descriptor):
+            if self._monotonic() >= deadline:
+                raise StoreLockedError(self._refusal(descriptor, wait_s))
+            self._pause(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        self.is_held = True
+
+    def release(self) -> None:
+        """Give the lock back; harmless if it is not held."""
+        if self.is_held and self._descriptor is not None:
+            _unlock(self._descriptor)
+        self.is_held = False
+
+    def close(self) -> None:
+        """Give the lock back and close the file."""
+        self.release()
+        if self._descriptor is not None:
+            self._files.close(self._descriptor)
+            self._descriptor = None
+
+    def modified_ns(self) -> int:
+        """When the lock file was last written: a change means that a foreign broker started."""
+        return os.fstat(self._opened()).st_mtime_ns
+
+    def _opened(self) -> int:
+        if self._descriptor is None:
+            try:
+                self._descriptor = self._files.open(self._path, create=True)
+                if os.fstat(self._descriptor).st_size == 0:
+                    write_at(self._files, self._descriptor, LOCK_CONTENT, 0)
+            except OSError as error:
+                raise storage_error(error, "take the store's lock", self._path) from error
+        return self._descriptor
+
+    def _refusal(self, descriptor: int, wait_s: float) -> str:
+        who = _holder(descriptor) or LockHolder(None)
+        return (
+            f"Store {self._path.parent} is locked by {who}; waited {wait_s:g} s. "
+            "Stop it, or write through it; reading (mode='r') needs no lock."
+        )
+
+
+def lock_holder(root: Path) -> LockHolder | None:
+    """Who holds a store's lock right now, or None. Only looks: takes and creates nothing."""
+    try:
+        descriptor = os.open(root / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise storage_error(error, "look at the store's lock", root / LOCK_NAME) from error
+    try:
+        return _holder(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        if _HAS_OFD:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _byte_zero(fcntl.F_WRLCK))
+        else:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
+    except OSError as error:
+        if error.errno in _BUSY:
+            return False
+        reason = error.strerror or str(error)
+        raise StorageError(
+            f"This file system can't lock files ({reason}, errno {error.errno}). "
+            "Move the store to a local disk, or open it with mode='r'."
+        ) from error
+    return True
+
+
+def _unlock(descriptor: int) -> None:
+    if _HAS_OFD:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _byte_zero(fcntl.F_UNLCK))
+    else:
+        fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, 0, os.SEEK_SET)
+
+
+def _holder(descriptor: int) -> LockHolder | None:
+    """Ask the kernel which lock would stand in our way."""
+    if not _HAS_OFD:
+        return None
+    answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _byte_zero(fcntl.F_WRLCK))
+    kind, _, _, _, pid = _FLOCK.unpack(answer)
+    if kind == fcntl.F_UNLCK:
+        return None
+    return LockHolder(pid if pid > 0 else None)
+
+
+def _byte_zero(kind: int) -> bytes:
+    return _FLOCK.pack(kind, os.SEEK_SET, 0, 1, 0)
+
+
+def _command_of(pid: int) -> str:
+    """What a process runs, in parentheses, where the system says; it may be gone by now."""
+    try:
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    name = arguments[0].decode("utf-8", "replace").rpartition("/")[2]
+    broker = any(b"BrokerStartup" in argument for argument in arguments)
+    return f" ({name}, an Apache RocketMQ broker)" if broker else f" ({name})" if name else ""

@@ -1,0 +1,138 @@
+"""Tail marker: where the last writer left the end of the store, so that the next can go on at once.
+
+Two slots in the part of the `checkpoint` file that RocketMQ leaves alone, at bytes 2048 and 2560,
+written in turn, so that a torn write never loses both. Big-endian:
+
+     0  8s   magic "RMQ.TAIL"         64  u64  index_name, 0 if there is no index file
+     8  u32  version, 1               72  40s  index_header, its header as it then was
+    12  u32  state                   112  16s  boot, the machine's boot id
+    16  u64  generation              128  i64  lock_modified_ns, of the file `lock`
+    24  i64  log_end                 136  i64  pid of the writer
+    32  i64  last_start              144  u32  CRC-32 of all bytes before
+    40  i64  last_store_ms
+    48  i64  pending_end
+    56  i64  durable_end
+
+The slot with the higher generation counts. Its `state` says what holds:
+
+    DIRTY   a writer is appending [log_end, pending_end), or died doing so. Everything before
+            log_end is in log, consume queues and index.
+    CLEAN   everything before log_end is in log, consume queues and index, as far as the page
+            cache goes: true until the machine stops.
+    CLOSED  the same, and all of it was fsynced: true for good.
+
+A marker is believed only if nothing foreign can have happened since: same boot (or CLOSED and no
+`abort`), same modification time of `lock`, a whole record at last_start that ends at log_end, and
+nothing after it. In every other case recovery looks at the files themselves, so a lost or damaged
+marker costs time, never data. The layout is ours; a new one needs a new version number.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from pathlib import Path
+
+SLOT_OFFSETS = (2048, 2560)
+VERSION = 1
+NO_RECORD = -1
+INDEX_HEADER_BYTES = 40
+BOOT_BYTES = 16
+
+_MAGIC = b"RMQ.TAIL"
+_LAYOUT = struct.Struct(">8sIIQqqqqqQ40s16sqq")  # the only statement of this layout in code
+_CRC = struct.Struct(">I")
+SLOT_BYTES = _LAYOUT.size + _CRC.size
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class TailState(IntEnum):
+    """What a marker promises; see the module."""
+
+    DIRTY = 1
+    CLEAN = 2
+    CLOSED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """One marker. `durable_end`: log, queues and index are fsynced up to there."""
+
+    state: TailState
+    generation: int = 0
+    log_end: int = 0
+    last_start: int = NO_RECORD
+    last_store_ms: int = 0
+    pending_end: int = 0
+    durable_end: int = 0
+    index_name: int = 0
+    index_header: bytes = bytes(INDEX_HEADER_BYTES)
+    boot: bytes = bytes(BOOT_BYTES)
+    lock_modified_ns: int = 0
+    pid: int = 0
+
+    def encode(self) -> bytes:
+        """The slot's bytes."""
+        body = _LAYOUT.pack(
+            _MAGIC,
+            VERSION,
+            self.state,
+            self.generation,
+            self.log_end,
+            self.last_start,
+            self.last_store_ms,
+            self.pending_end,
+            self.durable_end,
+            self.index_name,
+            self.index_header,
+            self.boot,
+            self.lock_modified_ns,
+            self.pid,
+        )
+        return body + _CRC.pack(zlib.crc32(body))
+
+    def next(self, state: TailState) -> Tail:
+        """The same marker in another state, one generation on."""
+        return replace(self, state=state, generation=self.generation + 1)
+
+    @property
+    def slot_offset(self) -> int:
+        """Where in the checkpoint file this generation is written."""
+        return SLOT_OFFSETS[self.generation % len(SLOT_OFFSETS)]
+
+
+def decode_tail(checkpoint: bytes) -> Tail | None:
+    """The current marker of a checkpoint file, or None if there is none to believe.
+
+    A slot with our magic and anything else wrong makes both worthless: the damaged one may have
+    been the newer.
+    """
+    slots = [checkpoint[offset : offset + SLOT_BYTES] for offset in SLOT_OFFSETS]
+    written = [slot for slot in slots if slot.strip(b"\0")]
+    tails = [_decode_slot(slot) for slot in written]
+    valid = [tail for tail in tails if tail is not None]
+    if not valid or len(valid) < len(written):
+        return None
+    return max(valid, key=lambda tail: tail.generation)
+
+
+def boot_id() -> bytes:
+    """The id of this machine's current boot; zeros if unknown, and then no marker is believed."""
+    try:
+        return bytes.fromhex(_BOOT_ID.read_text(encoding="ascii").strip().replace("-", ""))
+    except (OSError, ValueError):
+        return bytes(BOOT_BYTES)
+
+
+def _decode_slot(slot: bytes) -> Tail | None:
+    if len(slot) < SLOT_BYTES or not slot.startswith(_MAGIC):
+        return None
+    (crc,) = _CRC.unpack_from(slot, _LAYOUT.size)
+    if zlib.crc32(slot[: _LAYOUT.size]) != crc:
+        return None
+    _, version, state, *fields = _LAYOUT.unpack_from(slot)
+    if version != VERSION or state not in set(TailState):
+        return None
+    return Tail(TailState(state), *fields)

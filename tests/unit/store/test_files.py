@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from broker_core.errors import DiskFullError, StorageError
+from broker_core.store.files import (
+    Bytes,
+    OpenFiles,
+    OsFiles,
+    make_directory,
+    read_at,
+    storage_error,
+    write_at,
+    write_new,
+    zero,
+)
+
+
+class ShortFiles(OsFiles):
+    """Writes and reads at most three bytes a call, as a system may."""
+
+    def pwrite(self, descriptor: int, data: Bytes, offset: int) -> int:
+        return super().pwrite(descriptor, data[:3], offset)
+
+    def pread(self, descriptor: int, size: int, offset: int) -> bytes:
+        return super().pread(descriptor, min(size, 3), offset)
+
+
+def test_short_writes_and_reads_are_continued(tmp_path):
+    files = ShortFiles()
+    descriptor = files.open(tmp_path / "a", create=True)
+
+    write_at(files, descriptor, b"0123456789", 5)
+
+    assert read_at(files, descriptor, 10, 5) == b"0123456789"
+    assert read_at(files, descriptor, 100, 12) == b"789"
+    files.close(descriptor)
+
+
+def test_created_file_is_whole_sparse_and_zero(tmp_path):
+    handles = OpenFiles(OsFiles())
+    path = tmp_path / "deep" / "er" / "file"
+
+    handles.create(path, 1 << 30)
+
+    assert path.stat().st_size == 1 << 30
+    assert path.stat().st_blocks * 512 < 1 << 20
+    handles.close_all()
+
+
+def test_creating_over_a_left_over_file_leaves_no_stale_byte(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"stale" * 100)
+    handles = OpenFiles(OsFiles())
+
+    handles.create(path, 200)
+
+    assert path.read_bytes() == bytes(200)
+    handles.close_all()
+
+
+def test_least_recently_used_descriptor_is_closed(tmp_path):
+    handles = OpenFiles(OsFiles(), limit=2)
+    a, b, c = (tmp_path / name for name in "abc")
+    first = handles.create(a, 1)
+    handles.create(b, 1)
+    assert handles.get(a) == first
+
+    handles.create(c, 1)
+
+    assert handles.get(a) == first
+    assert len(list(Path("/proc/self/fd").iterdir())) >= 2
+    handles.close_all()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(first)
+
+
+def test_deleting_twice_is_fine(tmp_path):
+    handles = OpenFiles(OsFiles())
+    handles.create(tmp_path / "a", 1)
+
+    handles.delete(tmp_path / "a")
+    handles.delete(tmp_path / "a")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_zero_clears_exactly_the_range_and_keeps_holes(tmp_path):
+    files = OsFiles()
+    path = tmp_path / "file"
+    descriptor = files.open(path, create=True)
+    files.truncate(descriptor, 64 << 20)
+    write_at(files, descriptor, b"x" * 10_000, 0)
+    write_at(files, descriptor, b"y" * 100, 50 << 20)
+    before = path.stat().st_blocks
+
+    zero(files, descriptor, 5_000, 64 << 20)
+
+    assert read_at(files, descriptor, 10_000, 0) == b"x" * 5_000 + bytes(5_000)
+    assert read_at(files, descriptor, 100, 50 << 20) == bytes(100)
+    assert path.stat().st_blocks == before
+    files.close(descriptor)
+
+
+def test_directories_are_made_once(tmp_path):
+    make_directory(OsFiles(), tmp_path / "a" / "b")
+    make_directory(OsFiles(), tmp_path / "a" / "b")
+
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_a_file_in_the_way_of_a_directory_is_an_error(tmp_path):
+    (tmp_path / "a").write_bytes(b"")
+
+    with pytest.raises(FileExistsError):
+        make_directory(OsFiles(), tmp_path / "a")
+
+
+def test_small_file_is_replaced_whole(tmp_path):
+    write_new(OsFiles(), tmp_path / "abort", b"123456")
+    write_new(OsFiles(), tmp_path / "abort", b"7")
+
+    assert (tmp_path / "abort").read_bytes() == b"7"
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "advice"),
+    [
+        (errno.ENOSPC, DiskFullError, "Free space"),
+        (errno.EDQUOT, DiskFullError, "Free space"),
+        (errno.EACCES, StorageError, "mode='r'"),
+        (errno.EROFS, StorageError, "mode='r'"),
+        (errno.EIO, StorageError, "Check the disk"),
+    ],
+)
+def test_system_errors_become_ours_with_place_and_advice(number, kind, advice):
+    error = storage_error(OSError(number, os.strerror(number)), "append", Path("/s/log"))
+
+    assert type(error) is kind
+    assert "/s/log" in str(error)
+    assert os.strerror(number) in str(error)
+    assert advice in str(error)

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker_core.errors import StoreLockedError
+from broker_core.store.files import OsFiles
+from broker_core.store.lock import LockHolder, StoreLock, lock_holder
+
+# A stand-in for Apache's broker: a POSIX record lock on byte 0, held until its input ends.
+FOREIGN = """
+import fcntl, os, sys
+descriptor = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
+os.write(descriptor, b"lock")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+# Another process of ours.
+OURS = """
+import sys
+from pathlib import Path
+from broker_core.store.files import OsFiles
+from broker_core.store.lock import StoreLock
+lock = StoreLock(Path(sys.argv[1]), OsFiles())
+lock.acquire(0)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+class Holder:
+    """Another process that holds the lock while the with block runs."""
+
+    def __init__(self, program: str, argument: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program, str(argument)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> int:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "locked\n"
+        return self.process.pid
+
+    def __exit__(self, *_: object) -> None:
+        self.process.communicate("")
+
+
+def lock(root: Path) -> StoreLock:
+    return StoreLock(root, OsFiles())
+
+
+def test_lock_file_has_apaches_word(tmp_path):
+    held = lock(tmp_path)
+    held.acquire(0)
+
+    assert (tmp_path / "lock").read_bytes() == b"lock"
+    held.close()
+
+
+def test_apaches_lock_refuses_ours_and_is_named(tmp_path):
+    with Holder(FOREIGN, tmp_path / "lock") as pid:
+        waiting = lock(tmp_path)
+
+        with pytest.raises(
+            StoreLockedError, match=rf"{tmp_path} is locked by process {pid} \("
+        ) as e:
+            waiting.acquire(0)
+        assert lock_holder(tmp_path) == LockHolder(pid)
+        assert "\n" not in str(e.value)
+        waiting.close()
+
+    assert lock_holder(tmp_path) is None
+
+
+def test_our_lock_refuses_apaches(tmp_path):
+    with Holder(OURS, tmp_path):
+        descriptor = os.open(tmp_path / "lock", os.O_RDWR)
+
+        with pytest.raises(BlockingIOError):
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
+        os.close(descriptor)
+
+
+def test_our_lock_refuses_ours_in_another_process(tmp_path):
+    with Holder(OURS, tmp_path):
+        waiting = lock(tmp_path)
+
+        with pytest.raises(StoreLockedError, match="another writer of this library"):
+            waiting.acquire(0)
+        assert lock_holder(tmp_path) == LockHolder(None)
+        waiting.close()
+
+
+def test_two_writers_of_one_process_exclude_each_other(tmp_path):
+    first, second = lock(tmp_path), lock(tmp_path)
+    first.acquire(0)
+
+    with pytest.raises(StoreLockedError):
+        second.acquire(0)
+    first.release()
+    second.acquire(0)
+    first.close()
+
+    # Closing another descriptor of the file would drop a POSIX lock.
+    assert lock_holder(tmp_path) == LockHolder(None)
+    second.close()
+    assert lock_holder(tmp_path) is None
+
+
+def test_waiting_ends_when_the_lock_is_free(tmp_path):
+    first = lock(tmp_path)
+    first.acquire(0)
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 5:
+            first.release()
+
+    second = StoreLock(tmp_path, OsFiles(), pause=pause)
+    second.acquire(60)
+
+    assert second.is_held
+    assert pauses == sorted(pauses)
+    first.close()
+    second.close()
+
+
+def test_waiting_gives_up_at_the_deadline(tmp_path):
+    first = lock(tmp_path)
+    first.acquire(0)
+    now = [0.0]
+
+    def pause(seconds: float) -> None:
+        now[0] += seconds
+
+    second = StoreLock(tmp_path, OsFiles(), pause=pause, monotonic=lambda: now[0])
+    with pytest.raises(StoreLockedError, match=r"waited 0\.25 s"):
+        second.acquire(0.25)
+
+    assert 0.25 <= now[0] < 0.3
+    first.close()
+    second.close()
+
+
+def test_lock_of_a_dead_process_is_free(tmp_path):
+    holder = Holder(OURS, tmp_path)
+    with holder:
+        holder.process.kill()
+        holder.process.wait()
+
+        held = lock(tmp_path)
+        held.acquire(0)
+        held.close()
+
+
+def test_foreign_start_changes_the_modification_time(tmp_path):
+    held = lock(tmp_path)
+    held.acquire(0)
+    os.utime(tmp_path / "lock", ns=(1, 1))
+    before = held.modified_ns()
+    held.release()
+    held.acquire(0)
+    assert held.modified_ns() == before
+    held.release()
+
+    with Holder(FOREIGN, tmp_path / "lock"):
+        pass
+
+    assert held.modified_ns() != before
+    held.close()
+
+
+def test_looking_creates_nothing(tmp_path):
+    assert lock_holder(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
