@@ -1,0 +1,303 @@
+"""Frame batch to Arrow: only the columns that are asked for are built.
+
+Columns are the contract's: names, types and order are what Spark gets. `property:NAME` makes one
+property a column of its own, called NAME.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.codec.compression import InflateError, decompress
+from broker_core.codec.fields import RecordFields, corrupt, locate
+from broker_core.codec.gather import regular_offsets, spans
+from broker_core.codec.hosts import host_texts
+from broker_core.codec.ids import hex_upper
+from broker_core.codec.layout import SysFlag
+from broker_core.codec.names import KEYS, TAGS, UNIQ_KEY
+from broker_core.codec.property_spans import ValueSpans, find_values, scan
+from broker_core.errors import CorruptRecordError, RequestError
+from broker_core.types import DEFAULT_BROKER_NAME
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.codec.frames import FrameBatch
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+PROPERTIES = pa.map_(pa.string(), pa.string())
+
+COLUMN_TYPES: dict[str, pa.DataType] = {
+    "topic": pa.string(),
+    "brokerName": pa.string(),
+    "queueId": pa.int32(),
+    "queueOffset": pa.int64(),
+    "msgId": pa.string(),
+    "tags": pa.string(),
+    "keys": pa.string(),
+    "body": pa.binary(),
+    "bornTimestamp": TIMESTAMP,
+    "storeTimestamp": TIMESTAMP,
+    "properties": PROPERTIES,
+    "offsetMsgId": pa.string(),
+    "physicalOffset": pa.int64(),
+    "storeSize": pa.int32(),
+    "bornHost": pa.string(),
+    "storeHost": pa.string(),
+    "flag": pa.int32(),
+    "sysFlag": pa.int32(),
+    "reconsumeTimes": pa.int32(),
+    "bodyCrc": pa.int32(),
+    "preparedTransactionOffset": pa.int64(),
+}
+"""Every column there is, the ten default ones first."""
+
+DEFAULT_COLUMNS = tuple(COLUMN_TYPES)[:10]
+ALL_COLUMNS = tuple(COLUMN_TYPES)
+PROPERTY_PREFIX = "property:"
+
+_MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
+_PROPERTY_OF = {"tags": TAGS, "keys": KEYS, "msgId": UNIQ_KEY}
+_INTEGERS = frozenset(
+    {
+        "queueId",
+        "queueOffset",
+        "physicalOffset",
+        "flag",
+        "sysFlag",
+        "reconsumeTimes",
+        "bodyCrc",
+        "preparedTransactionOffset",
+    }
+)
+
+
+def column_field(column: str) -> pa.Field:
+    """Name and type of a requested column; RequestError for one that does not exist."""
+    if column.startswith(PROPERTY_PREFIX) and len(column) > len(PROPERTY_PREFIX):
+        return pa.field(column[len(PROPERTY_PREFIX) :], pa.string())
+    if column not in COLUMN_TYPES:
+        known = ", ".join(COLUMN_TYPES)
+        message = f"There is no column '{column}'. Columns are {known}, and property:NAME."
+        raise RequestError(message)
+    return pa.field(column, COLUMN_TYPES[column])
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """The Arrow schema of requested columns."""
+    return pa.schema([column_field(column) for column in columns])
+
+
+def decode(
+    frames: FrameBatch,
+    columns: Sequence[str] = DEFAULT_COLUMNS,
+    broker_name: str = DEFAULT_BROKER_NAME,
+) -> pa.RecordBatch:
+    """The records of a batch as rows; CorruptRecordError for the first that does not check."""
+    schema = schema_of(columns)
+    if not len(frames):
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    decoder = _Decoder(frames, broker_name, columns)
+    return pa.RecordBatch.from_arrays([decoder.column(name) for name in columns], schema=schema)
+
+
+def property_columns(frames: FrameBatch, names: Sequence[str]) -> dict[str, pa.Array]:
+    """The named properties as string columns, null where absent: what filters evaluate."""
+    if not len(frames):
+        return {name: pa.array([], type=pa.string()) for name in names}
+    fields = locate(frames)
+    found = find_values(
+        frames.buffer, fields.properties_starts, fields.properties_lengths, list(names)
+    )
+    return {
+        name: _text(frames.buffer, value) for name, value in zip(names, found, strict=True)
+    }
+
+
+class _Decoder:
+    """One batch being decoded: fields located once, properties searched once."""
+
+    def __init__(self, frames: FrameBatch, broker_name: str, columns: Sequence[str]) -> None:
+        self._frames = frames
+        self._broker_name = broker_name
+        self._fields = locate(frames)
+        wanted = [name for name in map(_property_name, columns) if name]
+        names = list(dict.fromkeys(wanted))
+        found = find_values(
+            frames.buffer,
+            self._fields.properties_starts,
+            self._fields.properties_lengths,
+            names,
+        )
+        self._values = dict(zip(names, found, strict=True))
+
+    def column(self, name: str) -> pa.Array:
+        if name in _INTEGERS:
+            return self._integer(name)
+        if name.startswith(PROPERTY_PREFIX):
+            return self._property(name[len(PROPERTY_PREFIX) :])
+        builders: dict[str, Callable[[], pa.Array]] = {
+            "topic": self._topic,
+            "brokerName": lambda: pa.repeat(pa.scalar(self._broker_name), len(self._frames)),
+            "msgId": self._message_id,
+            "tags": lambda: self._property(TAGS),
+            "keys": lambda: self._property(KEYS),
+            "body": self._body,
+            "bornTimestamp": lambda: self._timestamp("bornTimestamp"),
+            "storeTimestamp": lambda: self._timestamp("storeTimestamp"),
+            "properties": self._properties,
+            "offsetMsgId": self._offset_id,
+            "storeSize": lambda: pa.array(self._frames.sizes, type=pa.int32()),
+            "bornHost": lambda: self._host("bornHost"),
+            "storeHost": lambda: self._host("storeHost"),
+        }
+        return builders[name]()
+
+    def _integer(self, name: str) -> pa.Array:
+        if name == "queueOffset" and self._frames.queue is not None:
+            return pa.array(self._frames.offsets, type=pa.int64())
+        if name == "queueId" and self._frames.queue is not None:
+            number = pa.scalar(self._frames.queue.queue_id, type=pa.int32())
+            return pa.repeat(number, len(self._frames))
+        return pa.array(self._fields.integer(name), type=COLUMN_TYPES[name])
+
+    def _topic(self) -> pa.Array:
+        if self._frames.queue is not None:
+            return pa.repeat(pa.scalar(self._frames.queue.topic), len(self._frames))
+        return _strings(
+            spans(self._frames.buffer, self._fields.topic_starts, self._fields.topic_lengths)
+        )
+
+    def _timestamp(self, name: str) -> pa.Array:
+        millis = self._fields.integer(name).astype(np.int64)
+        outside = np.abs(millis) > _MAX_TIMESTAMP_MS
+        if outside.any():
+            row = int(outside.argmax())
+            place = int(self._frames.starts[row]) + (self._frames.origin or 0)
+            message = (
+                f"{name} of the record at physical offset {place} in"
+                f" {self._frames.name or 'a received batch'} is {int(millis[row])} ms, beyond what"
+                f" a timestamp can hold. Leave {name} out of `columns` to read the rest."
+            )
+            raise CorruptRecordError(message, self._frames.name, place)
+        return pa.array(millis * 1000).view(TIMESTAMP)
+
+    def _property(self, name: str) -> pa.Array:
+        return _text(self._frames.buffer, self._values[name])
+
+    def _message_id(self) -> pa.Array:
+        unique = self._property(UNIQ_KEY)
+        return unique if not unique.null_count else pc.coalesce(unique, self._offset_id())
+
+    def _offset_id(self) -> pa.Array:
+        physical = self._fields.integer("physicalOffset").astype(">i8").view(np.uint8)
+        tails = physical.reshape(-1, 8)
+        groups = self._fields.hosts("storeHost")
+        texts = [hex_upper(np.hstack([hosts, tails[rows]])) for rows, hosts in groups]
+        return _regroup([rows for rows, _ in groups], [_fixed_strings(text) for text in texts])
+
+    def _host(self, name: str) -> pa.Array:
+        groups = self._fields.hosts(name)
+        texts = [pa.array(host_texts(hosts), type=pa.string()) for _, hosts in groups]
+        return _regroup([rows for rows, _ in groups], texts)
+
+    def _body(self) -> pa.Array:
+        fields = self._fields
+        stored = spans(self._frames.buffer, fields.body_starts, fields.body_lengths)
+        packed = np.flatnonzero(fields.sys_flags & SysFlag.COMPRESSED)
+        return stored if not len(packed) else _inflate(fields, stored, packed)
+
+    def _properties(self) -> pa.Array:
+        fields = self._fields
+        found = scan(self._frames.buffer, fields.properties_starts, fields.properties_lengths)
+        names = _strings(spans(found.text, found.begins, found.splits - found.begins))
+        values = _strings(spans(found.text, found.splits + 1, found.ends - found.splits - 1))
+        keep = _last_of_each(found.rows, names)
+        rows = found.rows
+        if keep is not None:
+            names, values, rows = names.filter(keep), values.filter(keep), rows[keep]
+        offsets = np.zeros(len(self._frames) + 1, dtype=np.int32)
+        np.cumsum(np.bincount(rows, minlength=len(self._frames)), out=offsets[1:])
+        return pa.MapArray.from_arrays(pa.array(offsets), names, values)
+
+
+def _property_name(column: str) -> str | None:
+    if column.startswith(PROPERTY_PREFIX):
+        return column[len(PROPERTY_PREFIX) :]
+    return _PROPERTY_OF.get(column)
+
+
+def _text(buffer: NDArray[np.uint8], value: ValueSpans) -> pa.Array:
+    """A property's values as strings, null where the row has none."""
+    text = _strings(spans(buffer, value.starts, value.lengths))
+    absent = value.lengths == 0
+    if not absent.any():
+        return text
+    _, offsets, data = text.buffers()
+    present = np.packbits(~absent, bitorder="little")
+    return pa.Array.from_buffers(
+        pa.string(), len(text), [pa.py_buffer(present), offsets, data], offset=text.offset
+    )
+
+
+def _strings(raw: pa.Array) -> pa.Array:
+    """Binary as UTF-8 text; what is not UTF-8 becomes U+FFFD, as in Java."""
+    try:
+        return raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [item.decode("utf-8", "replace") for item in raw.to_pylist()]
+        return pa.array(texts, type=pa.string())
+
+
+def _fixed_strings(text: NDArray[np.uint8]) -> pa.Array:
+    rows, width = text.shape
+    return pa.Array.from_buffers(
+        pa.string(), rows, [None, regular_offsets(rows, width), pa.py_buffer(text)]
+    )
+
+
+def _regroup(rows: list[NDArray[np.intp]], parts: list[pa.Array]) -> pa.Array:
+    """Parts that hold these rows, put back in row order."""
+    if len(parts) == 1:
+        return parts[0]
+    order = np.argsort(np.concatenate(rows), kind="stable")
+    return pa.concat_arrays(parts).take(pa.array(order))
+
+
+def _last_of_each(rows: NDArray[np.int64], names: pa.Array) -> NDArray[np.bool_] | None:
+    """Which entries stay when a row repeats a name (the last does); None if none repeats."""
+    codes = names.dictionary_encode().indices.to_numpy().astype(np.int64)
+    entries = rows * (int(codes.max(initial=0)) + 1) + codes
+    if pc.count_distinct(pa.array(entries)).as_py() == len(entries):
+        return None
+    _, last = np.unique(entries[::-1], return_index=True)
+    keep = np.zeros(len(entries), dtype=np.bool_)
+    keep[len(entries) - 1 - last] = True
+    return keep
+
+
+def _inflate(fields: RecordFields, stored: pa.Array, packed: NDArray[np.intp]) -> pa.Array:
+    """Bodies with the compressed ones inflated; the others are not touched."""
+    flags = fields.sys_flags[packed].tolist()
+    bodies = stored.take(pa.array(packed)).to_pylist()
+    plain = []
+    for row, body, flag in zip(packed.tolist(), bodies, flags, strict=True):
+        try:
+            plain.append(decompress(body, flag))
+        except InflateError as error:
+            cause = corrupt(fields.frames, row)
+            place = cause.physical_offset
+            message = (
+                f"The body of the record at physical offset {place} in"
+                f" {fields.frames.name or 'a received batch'} can't be inflated: {error}."
+                f" Run `rocketmq-broker check` on the store."
+            )
+            raise CorruptRecordError(message, fields.frames.name, place) from error
+    mask = np.zeros(len(stored), dtype=np.bool_)
+    mask[packed] = True
+    return pc.replace_with_mask(stored, pa.array(mask), pa.array(plain, type=pa.binary()))

@@ -1,0 +1,110 @@
+"""Walking a log: which records lie in a stretch of bytes, and where valid data ends.
+
+Sizes chain records together, so the walk itself is a loop, over two integers a record; every other
+check runs over all found records at once.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from broker_core.codec import layout
+from broker_core.codec.fields import corrupt, examine, first_bad_body
+from broker_core.codec.frames import FrameBatch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_SIZE_AND_MAGIC = struct.Struct(">iI")
+
+StopReason = Literal["stop", "blank", "zero", "invalid"]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Valid records in order, and why the walk ended at `end` (a position in the buffer).
+
+    stop_reason: "stop" reached the given end; "blank" the segment's end-of-file record lies at
+    `end`; "zero" nothing was ever written there; "invalid" something is there that is not a valid
+    record, and `detail` says what.
+    """
+
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int32]
+    end: int
+    stop_reason: StopReason
+    detail: str = ""
+
+
+def walk(
+    buffer: NDArray[np.uint8],
+    start: int,
+    stop: int,
+    *,
+    origin: int,
+    verify: bool,
+    name: str = "",
+) -> Walk:
+    """Follow records from `start` until `stop` or the first byte that starts no valid record.
+
+    `origin` is the physical offset of buffer[0]; records must say that they lie where they do.
+    `verify` also checks every body's checksum.
+    """
+    starts, sizes, end, reason, detail = _chain(memoryview(buffer), start, stop)
+    frames = FrameBatch(
+        buffer=buffer,
+        starts=np.array(starts, dtype=np.int64),
+        sizes=np.array(sizes, dtype=np.int32),
+        offsets=np.zeros(len(starts), dtype=np.int64),
+        origin=origin,
+        name=name,
+    )
+    fields, bad = examine(frames)
+    if verify and bad is None:
+        bad = first_bad_body(fields)
+    elif verify and bad:
+        fields, _ = examine(frames.slice(0, bad))
+        earlier = first_bad_body(fields)
+        bad = bad if earlier is None else earlier
+    if bad is None:
+        return Walk(frames.starts, frames.sizes, end, reason, detail)
+    return Walk(
+        frames.starts[:bad],
+        frames.sizes[:bad],
+        int(frames.starts[bad]),
+        "invalid",
+        str(corrupt(frames, bad)),
+    )
+
+
+def _chain(
+    view: memoryview, start: int, stop: int
+) -> tuple[list[int], list[int], int, StopReason, str]:
+    """Follow TOTALSIZE from record to record, checking nothing but size and magic."""
+    starts: list[int] = []
+    sizes: list[int] = []
+    unpack = _SIZE_AND_MAGIC.unpack_from
+    versions = (layout.MAGIC_V1, layout.MAGIC_V2)
+    at, last = start, stop - layout.BLANK_BYTES
+    while at <= last:
+        size, magic = unpack(view, at)
+        if magic not in versions or size < layout.MIN_RECORD_BYTES or at + size > stop:
+            return starts, sizes, at, *_ending(size, magic, stop - at)
+        starts.append(at)
+        sizes.append(size)
+        at += size
+    return starts, sizes, at, "stop", ""
+
+
+def _ending(size: int, magic: int, remaining: int) -> tuple[StopReason, str]:
+    if magic == layout.MAGIC_BLANK:
+        return "blank", ""
+    if magic == 0 and size == 0:
+        return "zero", ""
+    if magic in (layout.MAGIC_V1, layout.MAGIC_V2):
+        return "invalid", f"record size is {size}, {remaining} bytes remain"
+    return "invalid", f"magic is {magic:#010x} (size {size})"
