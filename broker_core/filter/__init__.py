@@ -1,0 +1,1 @@
+"""Filters on messages: tag expressions, SQL92 expressions and Bloom bitmaps, over columns."""

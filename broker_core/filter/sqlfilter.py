@@ -1,0 +1,93 @@
+"""SQL92 filter: a condition on message properties, with the verdicts of RocketMQ's broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker_core.filter.sql92.columnar import Masks, evaluate
+from broker_core.filter.sql92.parser import parse
+from broker_core.filter.sql92.render import render
+from broker_core.filter.sql92.scalar import Verdict, verdicts
+from broker_core.filter.sql92.tree import property_names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+
+class SqlFilter:
+    """A compiled filter. Immutable; equal, hashed and pickled by its text.
+
+    A message is delivered if the verdict is "true". "null" means that the properties do not tell,
+    "error" that a property is not of the form that the filter needs (`price > 5` with price=cheap).
+
+    >>> SqlFilter("price > 5 AND region = 'eu'").verdicts([{"price": "7", "region": "eu"}, {}])
+    ['true', 'null']
+
+    Attributes:
+        text: The filter as written.
+        properties: The properties that it mentions, sorted.
+        dropped: The end of the text that is ignored, because RocketMQ's parser stops at the first
+            token that can't go on: `LIKE 'e%'` in `zone LIKE 'e%'`. Empty for most filters.
+    """
+
+    __slots__ = ("_root", "dropped", "properties", "text")
+
+    def __init__(self, text: str) -> None:
+        """Compile a filter.
+
+        Raises:
+            FilterSyntaxError: The text is no filter; the message shows where and why.
+        """
+        parsed = parse(text)
+        self.text = text
+        self.dropped = parsed.dropped
+        self._root = parsed.root
+        self.properties = property_names(parsed.root)
+
+    def verdicts(self, messages: Sequence[Mapping[str, str]]) -> list[Verdict]:
+        """The verdict on each message, given as its properties; every value is text."""
+        for properties in messages:
+            for name in self.properties:
+                _require_text(name, properties.get(name))
+        return verdicts(self._root, messages)
+
+    def masks(self, columns: Mapping[str, pa.Array], rows: int) -> Masks:
+        """Where a batch of messages is true, null or in error.
+
+        Args:
+            columns: Property name → string array, null where a message lacks the property. Names
+                that are missing here are on no message; names that the filter does not mention
+                are not looked at.
+            rows: The number of messages.
+        """
+        return evaluate(self._root, columns, rows)
+
+    def select(self, columns: Mapping[str, pa.Array], rows: int) -> NDArray[np.bool_]:
+        """Which messages of a batch are delivered; arguments as for `masks`."""
+        return np.asarray(self.masks(columns, rows).true)
+
+    def describe(self) -> str:
+        """The filter as it was understood: every operator in parentheses, the dropped end gone."""
+        return render(self._root)
+
+    def __repr__(self) -> str:
+        return f"SqlFilter({self.text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SqlFilter) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash((SqlFilter, self.text))
+
+    def __reduce__(self) -> tuple[type[SqlFilter], tuple[str]]:
+        return SqlFilter, (self.text,)
+
+
+def _require_text(name: str, value: object) -> None:
+    if value is not None and not isinstance(value, str):
+        kind = type(value).__name__
+        raise TypeError(f"property {name} is {value!r} of type {kind}; properties are text (str)")
