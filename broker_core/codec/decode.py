@@ -114,9 +114,7 @@ def property_columns(frames: FrameBatch, names: Sequence[str]) -> dict[str, pa.A
     found = find_values(
         frames.buffer, fields.properties_starts, fields.properties_lengths, list(names)
     )
-    return {
-        name: _text(frames.buffer, value) for name, value in zip(names, found, strict=True)
-    }
+    return {name: _text(frames.buffer, value) for name, value in zip(names, found, strict=True)}
 
 
 class _Decoder:

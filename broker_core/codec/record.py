@@ -154,7 +154,9 @@ def property_crc_matches(encoded: Buffer) -> bool:
     return int(digits[::-1]) == zlib.crc32(encoded[:-_CRC_PROPERTY_BYTES]) & CRC_MASK
 
 
-def decode_record(data: Buffer, position: int = 0, *, name: str = "", verify: bool = True) -> Record:
+def decode_record(
+    data: Buffer, position: int = 0, *, name: str = "", verify: bool = True
+) -> Record:
     """The record at `position`; CorruptRecordError if there is none, or `verify` and a bad body."""
     try:
         return _decode(memoryview(data), position, verify)

@@ -1,0 +1,198 @@
+"""What consume queues and index files need to know of records: a function of the log's bytes alone.
+
+Replication moves bytes and dispatches them again, recovery dispatches what a dead writer did not;
+all of them, and append itself, use this one function, so that they can't disagree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.compute as pc
+
+from broker_core.codec.fields import RecordFields, locate
+from broker_core.codec.gather import span_arrays, spans
+from broker_core.codec.javahash import hash_spans, index_hashes, java_hash
+from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
+from broker_core.codec.names import (
+    DELAY,
+    DELAY_LEVELS_SECONDS,
+    KEYS,
+    SCHEDULE_TOPIC,
+    TAGS,
+    UNIQ_KEY,
+)
+from broker_core.codec.property_spans import ValueSpans, find_values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from broker_core.codec.frames import FrameBatch
+
+_SPACE = 0x20
+
+
+@dataclass(frozen=True)
+class DispatchFields:
+    """One element a record, in log order, and one element an index key, in put order.
+
+    `topics[topic_codes[i]]` is record i's topic. `index_rows` says which record an index key
+    belongs to, `index_hashes` are as index files store them.
+    """
+
+    topics: list[str]
+    topic_codes: NDArray[np.int32]
+    queue_ids: NDArray[np.int32]
+    queue_offsets: NDArray[np.int64]
+    physical_offsets: NDArray[np.int64]
+    sizes: NDArray[np.int32]
+    tags_codes: NDArray[np.int64]
+    store_timestamps: NDArray[np.int64]
+    sys_flags: NDArray[np.int32]
+    index_rows: NDArray[np.int64]
+    index_hashes: NDArray[np.int32]
+
+    @property
+    def in_queue(self) -> NDArray[np.bool_]:
+        """Which records take a place in a consume queue: not prepared, not rolled back."""
+        transaction = self.sys_flags & TRANSACTION_MASK
+        return (transaction == 0) | (transaction == SysFlag.COMMIT)
+
+
+def dispatch_fields(
+    frames: FrameBatch,
+    *,
+    index_tags: bool = True,
+    delay_levels: Sequence[int] = DELAY_LEVELS_SECONDS,
+) -> DispatchFields:
+    """Read what dispatch needs out of a batch of records that lie one after another in the log."""
+    fields = locate(frames)
+    buffer = frames.buffer
+    topics, codes = _topics(fields)
+    tags, keys, unique, delays = find_values(
+        buffer,
+        fields.properties_starts,
+        fields.properties_lengths,
+        [TAGS, KEYS, UNIQ_KEY, DELAY],
+    )
+    tags_codes = _hashes(buffer, tags, np.flatnonzero(tags.lengths)).astype(np.int64)
+    stored = fields.integer("storeTimestamp").astype(np.int64)
+    if SCHEDULE_TOPIC in topics:
+        scheduled = np.flatnonzero(codes == topics.index(SCHEDULE_TOPIC))
+        _put_deliver_times(tags_codes, buffer, delays, stored, scheduled, delay_levels)
+    indexed = (fields.sys_flags & TRANSACTION_MASK) != SysFlag.ROLLBACK
+    index_rows, hashes = _index_keys(
+        buffer, topics, codes, indexed, unique, keys, tags if index_tags else None
+    )
+    return DispatchFields(
+        topics=topics,
+        topic_codes=codes,
+        queue_ids=fields.integer("queueId").astype(np.int32),
+        queue_offsets=fields.integer("queueOffset").astype(np.int64),
+        physical_offsets=fields.integer("physicalOffset").astype(np.int64),
+        sizes=frames.sizes,
+        tags_codes=tags_codes,
+        store_timestamps=stored,
+        sys_flags=fields.sys_flags,
+        index_rows=index_rows,
+        index_hashes=hashes,
+    )
+
+
+def _topics(fields: RecordFields) -> tuple[list[str], NDArray[np.int32]]:
+    """The distinct topics and each record's place among them."""
+    column = spans(fields.frames.buffer, fields.topic_starts, fields.topic_lengths)
+    encoded = pc.dictionary_encode(column)
+    topics = [raw.decode("utf-8", "replace") for raw in encoded.dictionary.to_pylist()]
+    return topics, encoded.indices.to_numpy().astype(np.int32)
+
+
+def _hashes(
+    buffer: NDArray[np.uint8], value: ValueSpans, rows: NDArray[np.intp]
+) -> NDArray[np.int32]:
+    """Java hashes of the values in these rows, 0 elsewhere."""
+    hashes = np.zeros(len(value.starts), dtype=np.int32)
+    hashes[rows] = hash_spans(buffer, value.starts[rows], value.lengths[rows])
+    return hashes
+
+
+def _put_deliver_times(
+    tags_codes: NDArray[np.int64],
+    buffer: NDArray[np.uint8],
+    delays: ValueSpans,
+    stored: NDArray[np.int64],
+    rows: NDArray[np.intp],
+    delay_levels: Sequence[int],
+) -> None:
+    """In the schedule topic the tag field holds the deliver time; delayed messages are few."""
+    for row in rows.tolist():
+        start, length = int(delays.starts[row]), int(delays.lengths[row])
+        level = _level(buffer[start : start + length].tobytes())
+        if level > 0:
+            seconds = delay_levels[min(level, len(delay_levels)) - 1] if delay_levels else 1
+            tags_codes[row] = stored[row] + 1000 * seconds
+
+
+def _level(text: bytes) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
+def _index_keys(
+    buffer: NDArray[np.uint8],
+    topics: list[str],
+    codes: NDArray[np.int32],
+    indexed: NDArray[np.bool_],
+    unique: ValueSpans,
+    keys: ValueSpans,
+    tags: ValueSpans | None,
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Each record's unique key, its keys and its tag, hashed behind `topic#` or `topic#T#`."""
+    plain = np.array([java_hash(f"{topic}#") for topic in topics], dtype=np.int32)
+    tagged = np.array([java_hash(f"{topic}#T#") for topic in topics], dtype=np.int32)
+    rows_parts, hash_parts = [], []
+
+    def put(
+        data: NDArray[np.uint8],
+        rows: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        seeds: NDArray[np.int32],
+    ) -> None:
+        rows_parts.append(rows)
+        hash_parts.append(hash_spans(data, starts, lengths, seeds[codes[rows]]))
+
+    rows = np.flatnonzero(indexed & (unique.lengths > 0))
+    put(buffer, rows, unique.starts[rows], unique.lengths[rows], plain)
+    rows = np.flatnonzero(indexed & (keys.lengths > 0))
+    text, piece_rows, starts, lengths = _pieces(buffer, keys.starts[rows], keys.lengths[rows])
+    put(text, rows[piece_rows], starts, lengths, plain)
+    if tags is not None:
+        rows = np.flatnonzero(indexed & (tags.lengths > 0))
+        put(buffer, rows, tags.starts[rows], tags.lengths[rows], tagged)
+    all_rows = np.concatenate(rows_parts)
+    order = np.argsort(all_rows, kind="stable")
+    return all_rows[order], index_hashes(np.concatenate(hash_parts))[order]
+
+
+def _pieces(
+    buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The non-empty pieces of each text between single spaces: (data, rows, starts, lengths)."""
+    text, row_starts, row_lengths = span_arrays(spans(buffer, starts, lengths))
+    if not (text == _SPACE).any():
+        return text, np.arange(len(starts)), row_starts, row_lengths
+    row_ends = row_starts + row_lengths
+    ends = np.sort(np.concatenate([np.flatnonzero(text == _SPACE), row_ends]))
+    rows = np.searchsorted(row_ends, ends, side="left")
+    begins = np.zeros_like(ends)
+    begins[1:] = ends[:-1] + (ends[:-1] < row_ends[rows[:-1]])
+    begins = np.maximum(begins, row_starts[rows])
+    keep = ends > begins
+    return text, rows[keep], begins[keep], (ends - begins)[keep]

@@ -1,0 +1,347 @@
+"""Messages on their way into the log: columns to commit-log records, encoded as one buffer.
+
+A structured array of big-endian headers, seen as binary of one width, is joined element-wise with
+bodies, topics and properties: the joined data are the bytes to append. What is known only under
+the store's lock (queue offsets, physical offsets, store time) is patched in afterwards.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.codec import layout
+from broker_core.codec.fields import HEAD
+from broker_core.codec.gather import regular_offsets, sliding, span_arrays
+from broker_core.codec.hosts import is_v6
+from broker_core.codec.names import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from broker_core.errors import IllegalMessageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LOOPBACK = bytes((127, 0, 0, 1, 0, 0, 0, 0))
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """Messages to append; row i of every column is message i.
+
+    `bodies` and `properties` are in their stored form (compressed, joined text). Integer columns
+    may be one number for all. `queue_ids` are chosen by the caller.
+    """
+
+    topics: Sequence[str]
+    topic_codes: NDArray[np.int32]
+    queue_ids: NDArray[np.int32]
+    bodies: pa.Array
+    properties: pa.Array
+    born_timestamps: NDArray[np.int64] | int = 0
+    sys_flags: NDArray[np.int32] | int = 0
+    flags: NDArray[np.int32] | int = 0
+    reconsume_times: NDArray[np.int32] | int = 0
+    prepared_offsets: NDArray[np.int64] | int = 0
+    born_host: bytes = LOOPBACK
+    store_host: bytes = LOOPBACK
+
+    def __len__(self) -> int:
+        return len(self.queue_ids)
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes the encoded batch will take."""
+        data = int(self.bodies.nbytes) + int(self.properties.nbytes)
+        return data + len(self) * (layout.MIN_RECORD_BYTES + layout.MAX_TOPIC_V1)
+
+    def slice(self, start: int, stop: int) -> Outgoing:
+        """Messages start..stop."""
+
+        def cut(column: NDArray[np.generic] | int) -> NDArray[np.generic] | int:
+            return column if isinstance(column, int) else column[start:stop]
+
+        return replace(
+            self,
+            topic_codes=self.topic_codes[start:stop],
+            queue_ids=self.queue_ids[start:stop],
+            bodies=self.bodies.slice(start, stop - start),
+            properties=self.properties.slice(start, stop - start),
+            born_timestamps=cut(self.born_timestamps),
+            sys_flags=cut(self.sys_flags),
+            flags=cut(self.flags),
+            reconsume_times=cut(self.reconsume_times),
+            prepared_offsets=cut(self.prepared_offsets),
+        )
+
+    def parts(self, max_bytes: int) -> Iterator[Outgoing]:
+        """The batch in pieces of about `max_bytes` encoded bytes each, in order."""
+        pieces = max(1, -(-self.size_bytes // max_bytes))
+        step = max(1, -(-len(self) // pieces))
+        for start in range(0, len(self), step):
+            yield self.slice(start, min(start + step, len(self)))
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Records one after another in a writable buffer, complete but for what `patch` fills in."""
+
+    buffer: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int32]
+    store_timestamp_at: int
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def patch(
+        self,
+        queue_offsets: NDArray[np.int64],
+        physical_offsets: NDArray[np.int64],
+        store_timestamp_ms: int,
+    ) -> None:
+        """Write what only the holder of the store's lock knows."""
+        longs = sliding(self.buffer, ">i8")
+        longs[self.starts + layout.QUEUE_OFFSET] = queue_offsets
+        longs[self.starts + layout.PHYSICAL_OFFSET] = physical_offsets
+        longs[self.starts + self.store_timestamp_at] = store_timestamp_ms
+
+
+def encode(messages: Outgoing, *, max_message_bytes: int = layout.MAX_BODY_BYTES) -> Encoded:
+    """Encode a batch; IllegalMessageError naming the first message over a limit."""
+    count = len(messages)
+    body_data, body_starts, body_lengths = span_arrays(messages.bodies)
+    _, _, properties_lengths = span_arrays(messages.properties)
+    _check_limits(messages, body_lengths, properties_lengths, max_message_bytes)
+    topics = [topic.encode() for topic in messages.topics]
+    wide = np.array([len(topic) > layout.MAX_TOPIC_V1 for topic in topics], dtype=np.bool_)
+    topic_texts = [
+        len(topic).to_bytes(2 if is_wide else 1, "big") + topic
+        for topic, is_wide in zip(topics, wide.tolist(), strict=True)
+    ]
+    topic_bytes = np.array([len(text) for text in topic_texts], dtype=np.int64)
+    codes = messages.topic_codes
+    hosts = len(messages.born_host) + len(messages.store_host)
+    fixed = layout.BODY - 2 * layout.HOST_V4 + hosts
+    sizes = fixed + body_lengths + topic_bytes[codes] + 2 + properties_lengths
+    heads = _heads(messages, body_data, body_starts, body_lengths, sizes, wide[codes])
+    lengths = properties_lengths.astype(">i2").view(np.uint8)
+    joined = pc.binary_join_element_wise(
+        _fixed_binary(heads, count, fixed),
+        messages.bodies.cast(pa.binary()),
+        _topic_column(topic_texts, codes),
+        _fixed_binary(lengths, count, 2),
+        messages.properties.cast(pa.binary()),
+        pa.scalar(b"", type=pa.binary()),
+    )
+    buffer = _writable(joined)
+    starts = np.zeros(count, dtype=np.int64)
+    np.cumsum(sizes[:-1], out=starts[1:])
+    store_timestamp_at = layout.BORN_HOST + len(messages.born_host)
+    return Encoded(buffer, starts, sizes.astype(np.int32), store_timestamp_at)
+
+
+def _check_limits(
+    messages: Outgoing,
+    body_lengths: NDArray[np.int64],
+    properties_lengths: NDArray[np.int64],
+    max_message_bytes: int,
+) -> None:
+    def refuse(row: int, what: str) -> None:
+        topic = messages.topics[int(messages.topic_codes[row])]
+        message = f"Message {row} of this batch for topic '{topic}' {what}. Nothing was written."
+        raise IllegalMessageError(message)
+
+    for topic in messages.topics:
+        if len(topic.encode()) > layout.MAX_TOPIC_BYTES:
+            message = f"Topic '{topic[:40]}…' is longer than {layout.MAX_TOPIC_BYTES} bytes."
+            raise IllegalMessageError(message)
+    if len(body_lengths) and int(body_lengths.max()) > max_message_bytes:
+        row = int((body_lengths > max_message_bytes).argmax())
+        refuse(
+            row,
+            f"has a body of {int(body_lengths[row])} bytes, the limit is {max_message_bytes}"
+            " (maxMessageSize)",
+        )
+    limit = layout.MAX_PROPERTIES_BYTES
+    if len(properties_lengths) and int(properties_lengths.max()) > limit:
+        row = int((properties_lengths > limit).argmax())
+        refuse(
+            row,
+            f"has {int(properties_lengths[row])} bytes of properties, the limit is {limit}",
+        )
+
+
+def _heads(
+    messages: Outgoing,
+    body_data: NDArray[np.uint8],
+    body_starts: NDArray[np.int64],
+    body_lengths: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    is_v2: NDArray[np.bool_],
+) -> NDArray[np.uint8]:
+    """The fixed parts of all records, hosts included, as one run of bytes."""
+    born, stored = messages.born_host, messages.store_host
+    host_flags = layout.SysFlag.BORN_HOST_V6 if is_v6(born) else 0
+    host_flags |= layout.SysFlag.STORE_HOST_V6 if is_v6(stored) else 0
+    kind = _head_dtype(len(born), len(stored))
+    heads = np.zeros(len(messages), dtype=kind)
+    heads["size"] = sizes
+    heads["magic"] = np.where(is_v2, layout.MAGIC_V2, layout.MAGIC_V1)
+    heads["bodyCrc"] = body_crcs(body_data, body_starts, body_lengths)
+    heads["queueId"] = messages.queue_ids
+    heads["flag"] = messages.flags
+    heads["sysFlag"] = (messages.sys_flags & ~layout.HOSTS_V6_MASK) | int(host_flags)
+    heads["bornTimestamp"] = messages.born_timestamps
+    heads["bornHost"] = np.frombuffer(born, dtype=np.uint8)
+    heads["storeHost"] = np.frombuffer(stored, dtype=np.uint8)
+    heads["reconsumeTimes"] = messages.reconsume_times
+    heads["preparedTransactionOffset"] = messages.prepared_offsets
+    heads["bodyLength"] = body_lengths
+    return heads.view(np.uint8)
+
+
+def _head_dtype(born_bytes: int, store_bytes: int) -> np.dtype[np.void]:
+    """HEAD for hosts of these widths, with the hosts as fields."""
+    born_growth = born_bytes - layout.HOST_V4
+    growth = born_growth + store_bytes - layout.HOST_V4
+    names, formats, offsets = [], [], []
+    for name, (kind, at, *_) in HEAD.fields.items():  # type: ignore[union-attr]  # structured
+        shift = 0 if at < layout.BORN_HOST else born_growth
+        shift = growth if at >= layout.RECONSUME_TIMES else shift
+        names.append(name)
+        formats.append(kind)
+        offsets.append(at + shift)
+    return np.dtype(
+        {
+            "names": [*names, "bornHost", "storeHost"],
+            "formats": [*formats, (np.uint8, born_bytes), (np.uint8, store_bytes)],
+            "offsets": [*offsets, layout.BORN_HOST, layout.STORE_HOST + born_growth],
+            "itemsize": layout.BODY + growth,
+        }
+    )
+
+
+def body_crcs(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Stored checksums of many bodies; zlib mapped over slices, for no kernel does it."""
+    view = memoryview(np.ascontiguousarray(data))
+    begins, ends = starts.tolist(), (starts + lengths).tolist()
+    found = np.fromiter(
+        map(zlib.crc32, map(view.__getitem__, map(slice, begins, ends))),
+        dtype=np.int64,
+        count=len(begins),
+    )
+    return found & layout.CRC_MASK
+
+
+def _fixed_binary(data: NDArray[np.uint8], count: int, width: int) -> pa.Array:
+    return pa.Array.from_buffers(
+        pa.binary(), count, [None, regular_offsets(count, width), pa.py_buffer(data)]
+    )
+
+
+def _topic_column(texts: list[bytes], codes: NDArray[np.int32]) -> pa.Array | pa.Scalar:
+    if len(texts) == 1:
+        return pa.scalar(texts[0], type=pa.binary())
+    return pa.array(texts, type=pa.binary()).take(pa.array(codes))
+
+
+def _writable(joined: pa.Array) -> NDArray[np.uint8]:
+    """The joined bytes; nobody else holds them, so they may be patched in place."""
+    _, offsets, data = joined.buffers()
+    bounds = np.frombuffer(offsets, dtype=np.int32)[joined.offset : joined.offset + len(joined) + 1]
+    if data is None or not len(joined):
+        return np.empty(0, dtype=np.uint8)
+    found = np.frombuffer(data, dtype=np.uint8)[int(bounds[0]) : int(bounds[-1])]
+    return found if found.flags.writeable else found.copy()
+
+
+def join_properties(
+    pairs: Sequence[tuple[str, pa.Array | str | None]],
+    count: int,
+    properties: pa.Array | None = None,
+) -> pa.Array:
+    """Properties text of many messages, 0x02 after every entry.
+
+    `pairs` name columns (null or empty: the row has no such property) or one value for all;
+    `properties` is a map column whose entries are added behind them.
+    """
+    parts: list[pa.Array | pa.Scalar] = []
+    for name, value in pairs:
+        if value is None or (isinstance(value, str) and not value):
+            continue
+        head = f"{name}{NAME_VALUE_SEPARATOR}".encode()
+        if isinstance(value, str):
+            parts.append(pa.scalar(head + value.encode() + PROPERTY_SEPARATOR.encode()))
+        else:
+            parts.append(_entry_column(head, value))
+    if properties is not None:
+        parts.append(_map_texts(properties))
+    if not parts:
+        return pa.repeat(pa.scalar(b"", type=pa.binary()), count)
+    joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", type=pa.binary()))
+    return pa.repeat(joined, count) if isinstance(joined, pa.Scalar) else joined
+
+
+def _entry_column(head: bytes, values: pa.Array) -> pa.Array:
+    """`head value 0x02` for every row that has a value, nothing for the others."""
+    raw = values.cast(pa.binary())
+    entries = pc.binary_join_element_wise(
+        pa.scalar(head), raw, pa.scalar(PROPERTY_SEPARATOR.encode()), pa.scalar(b"")
+    )
+    _, _, lengths = span_arrays(raw)
+    if bool((lengths > 0).all()):
+        return entries
+    return pc.if_else(pa.array(lengths > 0), entries, pa.scalar(b"", type=pa.binary()))
+
+
+def _map_texts(column: pa.Array) -> pa.Array:
+    """The entries of a map column as properties text, row by row."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    bounds = np.frombuffer(column.buffers()[1], dtype=np.int32)[
+        column.offset : column.offset + len(column) + 1
+    ].astype(np.int64)
+    first, last = int(bounds[0]), int(bounds[-1])
+    entries = pc.binary_join_element_wise(
+        column.keys.slice(first, last - first).cast(pa.binary()),
+        pa.scalar(NAME_VALUE_SEPARATOR.encode()),
+        column.items.slice(first, last - first).cast(pa.binary()),
+        pa.scalar(PROPERTY_SEPARATOR.encode()),
+        pa.scalar(b""),
+    )
+    if column.null_count:
+        counts = np.diff(bounds)
+        nulls = column.is_null().to_numpy(zero_copy_only=False)
+        keep = np.repeat(~nulls, counts)
+        entries = entries.filter(pa.array(keep))
+        bounds = np.concatenate([[0], np.cumsum(np.where(nulls, 0, counts))])
+        first = 0
+    # An entry without a value (null) is not stored; joined with null it has become null.
+    data, starts, lengths = span_arrays(entries)
+    ends = np.concatenate([[starts[0] if len(starts) else 0], starts + lengths])
+    if entries.null_count:
+        return _map_texts_with_nulls(column, entries, bounds - first)
+    offsets = ends[bounds - first].astype(np.int32)
+    return pa.Array.from_buffers(
+        pa.binary(), len(column), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+
+
+def _map_texts_with_nulls(
+    column: pa.Array, entries: pa.Array, bounds: NDArray[np.int64]
+) -> pa.Array:
+    present = np.concatenate([[0], np.cumsum(~entries.is_null().to_numpy(zero_copy_only=False))])
+    kept = entries.drop_null()
+    data, starts, lengths = span_arrays(kept)
+    ends = np.concatenate([[starts[0] if len(starts) else 0], starts + lengths])
+    offsets = ends[present[bounds]].astype(np.int32)
+    return pa.Array.from_buffers(
+        pa.binary(), len(column), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
