@@ -76,7 +76,7 @@ public final class Produce {
         } catch (Exception failure) {
             failure.printStackTrace();
         }
-        System.exit(status); // the client's threads would keep the JVM alive
+        System.exit(status); // the clients' threads would keep the JVM alive, and shutting each down takes seconds
     }
 
     private void run(String kind, String topic, int queues, int count) throws Exception {
@@ -101,7 +101,6 @@ public final class Produce {
             Map<String, Object> line = describe(kind, message);
             acknowledge(line, producer.send(message));
         }
-        producer.shutdown();
     }
 
     private void batches(String topic, int queues, int count) throws Exception {
@@ -121,7 +120,6 @@ public final class Produce {
             }
             sent += batch.size();
         }
-        producer.shutdown();
     }
 
     private void ordered(String topic, int count) throws Exception {
@@ -133,7 +131,6 @@ public final class Produce {
             Map<String, Object> line = describe("ordered", message);
             acknowledge(line, producer.send(message, (queues, m, key) -> queues.get((Integer) key % queues.size()), customer));
         }
-        producer.shutdown();
     }
 
     private void transactions(String topic, int count) throws Exception {
@@ -159,7 +156,6 @@ public final class Produce {
             line.put("decision", result.getLocalTransactionState().name());
             acknowledge(line, result);
         }
-        producer.shutdown();
     }
 
     // Acknowledgements.
