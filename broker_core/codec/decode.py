@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from broker_core.codec.compression import InflateError, decompress
 from broker_core.codec.fields import RecordFields, corrupt, locate
-from broker_core.codec.gather import regular_offsets, spans
+from broker_core.codec.gather import is_ascii, regular_offsets, spans
 from broker_core.codec.hosts import host_texts
 from broker_core.codec.ids import hex_upper
 from broker_core.codec.layout import SysFlag
@@ -245,6 +245,11 @@ def _text(buffer: NDArray[np.uint8], value: ValueSpans) -> pa.Array:
 
 def _strings(raw: pa.Array) -> pa.Array:
     """Binary as UTF-8 text; what is not UTF-8 becomes U+FFFD, as in Java."""
+    _, offsets, data = raw.buffers()
+    if data is None or is_ascii(np.frombuffer(data, dtype=np.uint8)):
+        return pa.Array.from_buffers(
+            pa.string(), len(raw), [None, offsets, data], offset=raw.offset
+        )
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -185,29 +186,47 @@ def _plain(
     if topic is None:
         return _tails(frames, body_starts, body_lengths, np.ones(len(head), dtype=np.int64))
     # All records carry the one topic: compare its bytes and derive where the properties lie.
-    spare = frames.sizes - (layout.BODY + 1 + len(topic) + 2)
+    kind, expected = _tail_kind(topic)
+    spare = frames.sizes.astype(np.int64) - (layout.BODY + kind.itemsize)
     wrong = (body_lengths < 0) | (body_lengths > spare)
+    ends = body_starts + body_lengths
     if wrong.any():
         body_lengths = np.where(wrong, 0, body_lengths)
-    ends = body_starts + body_lengths
-    tail = fixed_width(frames.buffer, np.where(spare >= 0, ends, 0), 1 + len(topic) + 2)
-    if bool((spare < 0).any()):
-        wrong |= spare < 0
-    expected = np.frombuffer(bytes([len(topic)]) + topic, dtype=np.uint8)
-    if not bool((tail[:, : 1 + len(topic)] == expected).all()):
-        wrong |= (tail[:, : 1 + len(topic)] != expected).any(axis=1)
+        ends = np.where(wrong, 0, body_starts)
+    tails = fixed_width(frames.buffer, ends, kind.itemsize).view(kind)[:, 0]
     properties_lengths = spare - body_lengths
-    said = np.ascontiguousarray(tail[:, -2:]).view(">i2")[:, 0]
-    wrong |= said != properties_lengths
+    wrong |= tails["propertiesLength"] != properties_lengths
+    for name, value in expected.items():
+        wrong |= tails[name] != value
     topic_lengths = np.full(len(head), len(topic), dtype=np.int64)
     return (
         body_starts,
         body_lengths,
         ends + 1,
         topic_lengths,
-        ends + 1 + len(topic) + 2,
+        ends + kind.itemsize,
         properties_lengths,
     ), wrong
+
+
+@lru_cache(maxsize=256)
+def _tail_kind(topic: bytes) -> tuple[np.dtype[np.void], dict[str, int]]:
+    """TOPICLENGTH, TOPIC and PROPERTIESLENGTH of a V1 record as words, and what they must be."""
+    text = bytes([len(topic)]) + topic
+    expected: dict[str, int] = {}
+    formats, offsets = [">i2"], [len(text)]
+    at = 0
+    while at < len(text):
+        width = next(size for size in (8, 4, 2, 1) if size <= len(text) - at)
+        expected[f"text{at}"] = int.from_bytes(text[at : at + width], "big")
+        formats.append(f">u{width}")
+        offsets.append(at)
+        at += width
+    names = ["propertiesLength", *expected]
+    kind = np.dtype(
+        {"names": names, "formats": formats, "offsets": offsets, "itemsize": len(text) + 2}
+    )
+    return kind, expected
 
 
 def _shifted(

@@ -79,6 +79,15 @@ def spans(
     return found if found.type == pa.binary() else found.cast(pa.binary())
 
 
+def is_ascii(data: NDArray[np.uint8]) -> bool:
+    """Whether no byte has its high bit set."""
+    whole = len(data) & ~7
+    words = data[:whole].view(np.uint64)
+    if len(words) and int(np.bitwise_or.reduce(words)) & 0x8080808080808080:
+        return False
+    return not bool((data[whole:] & 0x80).any())
+
+
 def regular_offsets(count: int, width: int) -> pa.Buffer:
     """Arrow offsets of `count` items of one width."""
     return pa.py_buffer(np.arange(0, (count + 1) * width, width, dtype=np.int32))

@@ -44,6 +44,8 @@ def find_values(
 
     Absent values have the text's own start, so that spans stay in increasing order.
     """
+    if not names:
+        return []
     found = [ValueSpans(starts.copy(), np.zeros(len(starts), dtype=np.int64)) for _ in names]
     wanted = [name.encode() for name in names]
     leftover = []
@@ -90,7 +92,7 @@ def _match_group(
     leftover = [rows[overhang]] if overhang.any() else []
     if leftover:
         rows = rows[~overhang]
-    texts = fixed_width(buffer, starts[rows], padded)
+    texts = fixed_width(buffer, starts[_index(rows)], padded)
     for _ in range(_MAX_LAYOUTS):
         if len(rows) < _MIN_GROUP:
             break
@@ -149,11 +151,18 @@ def _place(
 ) -> None:
     """Write down where the wanted names lie in rows of one layout."""
     at = {name: (begin, end) for name, begin, end in places}
+    index = _index(rows)
     for spans_of_name, name in zip(found, wanted, strict=True):
         if name in at:
             begin, end = at[name]
-            spans_of_name.starts[rows] = starts[rows] + begin
-            spans_of_name.lengths[rows] = end - begin
+            spans_of_name.starts[index] = starts[index] + begin
+            spans_of_name.lengths[index] = end - begin
+
+
+def _index(rows: NDArray[np.intp]) -> NDArray[np.intp] | slice:
+    """Increasing row numbers as a slice where they have no gap, which is cheaper to index with."""
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first + 1 == len(rows) else rows
 
 
 @dataclass(frozen=True)
