@@ -1,0 +1,210 @@
+"""Bloom bitmaps: which registered SQL92 filters matched a message when it was stored.
+
+A broker with `enableCalcFilterBitMap` evaluates every registered filter at dispatch and writes a
+bitmap of m bits into the consume-queue extension. A filter owns k of the bits, which follow from
+its consumer group and topic, and has them set on each message that it matches. A message on which
+any of them is clear did not match, and need not be read; one that has all of them may match, and is
+evaluated as usual. So bitmaps save work and never change a verdict.
+
+Bit b is bit b % 8, least significant first, of byte b // 8. Registered filters are kept in
+config/consumerFilter.json, which a broker writes every ten seconds and when it stops. A filter that
+was changed since then is not in it yet, so a message stored later can't be judged by its bitmap.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_LOG = logging.getLogger(__name__)
+_MASK64 = (1 << 64) - 1
+# A message is dispatched, and its bitmap made, a little after it was stored.
+_DISPATCH_LAG_MS = 1000
+_C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
+
+
+@dataclass(frozen=True, slots=True)
+class BloomShape:
+    """How many bits a bitmap has (`m`, a multiple of 8) and how many a filter owns (`k`)."""
+
+    k: int
+    m: int
+
+    @classmethod
+    def of(cls, error_percent: int = 20, filters: int = 32) -> BloomShape:
+        """The shape for `maxErrorRateOfBloomFilter` and `expectConsumerNumUseFilter`.
+
+        >>> BloomShape.of(20, 32)
+        BloomShape(k=3, m=112)
+        """
+        error = error_percent / 100
+        k = math.ceil(math.log(error) / math.log(0.5))
+        bits = math.ceil(filters * math.log2(1 / error) * math.log2(math.e))
+        return cls(k, -(-bits // 8) * 8)
+
+    def positions(self, group: str, topic: str) -> tuple[int, ...]:
+        """The bits that a group's filter on a topic owns; some may be the same.
+
+        >>> BloomShape(k=3, m=112).positions("GroupA", "TopicA")
+        (29, 107, 11)
+        """
+        h = murmur3(f"{group}#{topic}".encode())
+        low, high = h & 0xFFFFFFFF, h >> 32
+        sums = ((low + i * high) & 0xFFFFFFFF for i in range(1, self.k + 1))
+        # A sum that is negative as a signed integer is complemented.
+        return tuple((v if v < 1 << 31 else v ^ 0xFFFFFFFF) % self.m for v in sums)
+
+    def bitmap(self, positions: Iterable[int]) -> bytes:
+        """The bitmap that has exactly these bits set."""
+        data = bytearray(self.m // 8)
+        for position in positions:
+            data[position // 8] |= 1 << position % 8
+        return bytes(data)
+
+
+def murmur3(data: bytes) -> int:
+    """The first 64 bits of MurmurHash3 x64 128 with seed 0, unsigned."""
+    h1 = h2 = 0
+    whole = len(data) - len(data) % 16
+    for at in range(0, whole, 16):
+        k1, k2 = _words(data[at : at + 16])
+        h1 = (_rotate(h1 ^ _mix1(k1), 27) + h2) * 5 + 0x52DCE729 & _MASK64
+        h2 = (_rotate(h2 ^ _mix2(k2), 31) + h1) * 5 + 0x38495AB5 & _MASK64
+    k1, k2 = _words(data[whole:].ljust(16, b"\0"))
+    h1 ^= _mix1(k1) ^ len(data)
+    h2 ^= _mix2(k2) ^ len(data)
+    h1 = (h1 + h2) & _MASK64
+    h2 = (h2 + h1) & _MASK64
+    return (_finish(h1) + _finish(h2)) & _MASK64
+
+
+def _words(block: bytes) -> tuple[int, int]:
+    return int.from_bytes(block[:8], "little"), int.from_bytes(block[8:], "little")
+
+
+def _mix1(word: int) -> int:
+    return _rotate(word * _C1 & _MASK64, 31) * _C2 & _MASK64
+
+
+def _mix2(word: int) -> int:
+    return _rotate(word * _C2 & _MASK64, 33) * _C1 & _MASK64
+
+
+def _rotate(word: int, by: int) -> int:
+    return (word << by | word >> (64 - by)) & _MASK64
+
+
+def _finish(word: int) -> int:
+    for multiplier in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        word = (word ^ word >> 33) * multiplier & _MASK64
+    return word ^ word >> 33
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredFilter:
+    """A filter that a consumer group has told the broker. Times are in ms since 1970.
+
+    `dead_ms` is 0 while the group has consumers. Bits are computed for dead filters as well, until
+    the broker forgets them. `saved_ms` is when the broker wrote this down.
+    """
+
+    topic: str
+    group: str
+    expression: str
+    expression_type: str
+    born_ms: int
+    dead_ms: int
+    client_version: int
+    positions: tuple[int, ...]
+    m: int
+    saved_ms: int
+
+    def rejects(
+        self,
+        store_ms: NDArray[np.int64],
+        bitmap_bytes: NDArray[np.integer],
+        bitmaps: NDArray[np.uint8],
+    ) -> NDArray[np.bool_]:
+        """Which messages this filter did not match when they were stored.
+
+        A message can only be rejected if it was stored after the filter was registered and before
+        that was written down, and if it has a bitmap of this filter's length.
+
+        Args:
+            store_ms: Store times.
+            bitmap_bytes: Lengths of the bitmaps, 0 where a message has none.
+            bitmaps: One row a message, padded to the longest.
+        """
+        can_tell = (store_ms > self.born_ms) & (store_ms < self.saved_ms - _DISPATCH_LAG_MS)
+        can_tell &= bitmap_bytes == self.m // 8
+        if self.expression_type != "SQL92" or not self.positions or not can_tell.any():
+            return np.zeros(len(store_ms), np.bool_)
+        places = np.array(self.positions)
+        bits = bitmaps[:, places // 8] & (1 << places % 8).astype(np.uint8)
+        return np.asarray(can_tell & (bits == 0).any(axis=1))
+
+
+def registered_filters(
+    document: Mapping[str, Any], saved_ms: int, shape: BloomShape
+) -> tuple[RegisteredFilter, ...]:
+    """The filters of a consumerFilter.json written at `saved_ms`; none if one has another shape.
+
+    A broker that is started with another shape discards the whole file, and so the bitmaps that
+    were made with the old one.
+    """
+    try:
+        found = tuple(
+            _registered(entry, saved_ms)
+            for topic in document.get("filterDataByTopic", {}).values()
+            for entry in topic["groupFilterData"].values()
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        # Not worth failing a read for: without registered filters every message is evaluated.
+        _LOG.warning("registered filters ignored: reason=%r", error)
+        return ()
+    is_usable = all(
+        filter_.m == shape.m
+        and len(filter_.positions) == shape.k
+        and all(0 <= position < shape.m for position in filter_.positions)
+        for filter_ in found
+    )
+    return found if is_usable else ()
+
+
+def _registered(entry: Mapping[str, Any], saved_ms: int) -> RegisteredFilter:
+    bloom = entry["bloomFilterData"]
+    return RegisteredFilter(
+        topic=str(entry["topic"]),
+        group=str(entry["consumerGroup"]),
+        expression=str(entry["expression"]),
+        expression_type=str(entry["expressionType"]),
+        born_ms=int(entry["bornTime"]),
+        dead_ms=int(entry.get("deadTime", 0)),
+        client_version=int(entry.get("clientVersion", 0)),
+        positions=tuple(map(int, bloom["bitPos"])),
+        m=int(bloom["bitNum"]),
+        saved_ms=saved_ms,
+    )
+
+
+def registration_of(
+    filters: Iterable[RegisteredFilter], topic: str, expression: str
+) -> RegisteredFilter | None:
+    """The oldest registration of this very expression on a topic: it can tell of most messages.
+
+    Which group registered it does not matter: its bits say what the expression said.
+    """
+    same = [
+        filter_
+        for filter_ in filters
+        if filter_.topic == topic and filter_.expression == expression
+    ]
+    return min(same, key=lambda filter_: filter_.born_ms, default=None)

@@ -1,0 +1,194 @@
+"""The filter pipeline: the cheapest test first, and bodies only of what is left.
+
+    tag hash     on the 20-byte consume-queue entries; the commit log is not touched
+    bitmap       on consume-queue extension units, where the filter was registered with the broker
+    sql          on the properties that the filter mentions
+    tag text     on the one property that holds the tag
+
+What comes out is a frame batch of the survivors: no record has been copied yet. The pipeline takes
+values, not a store: tag fields and units of a stretch of a queue, and a function that gives the
+records of those that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, field, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker_core.codec.decode import property_columns
+from broker_core.codec.names import TAGS
+from broker_core.errors import RequestError
+from broker_core.filter.sqlfilter import SqlFilter
+from broker_core.filter.tags import TagFilter
+from broker_core.store.consume_queue import ENTRY_BYTES
+from broker_core.store.consume_queue_ext import UNIT_HEAD_BYTES, is_address
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from broker_core.codec.frames import FrameBatch
+    from broker_core.filter.bloom import RegisteredFilter
+    from broker_core.store.consume_queue_ext import ExtUnits
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFilter:
+    """Which messages are wanted: those that pass the tag filter and the SQL92 filter, if given."""
+
+    tags: TagFilter | None = None
+    sql: SqlFilter | None = None
+
+    @classmethod
+    def of(cls, tags: str | None = None, sql: str | None = None) -> MessageFilter | None:
+        """The filter for a tag expression or an SQL92 text; None if every message is wanted.
+
+        Raises:
+            FilterSyntaxError: The text is no filter.
+            RequestError: Both are given, which RocketMQ has no way to ask for.
+        """
+        if tags is not None and sql is not None:
+            message = (
+                f"A filter is a tag expression or an SQL92 text, not both, but tags={tags!r} and "
+                f"sql={sql!r} are given; put the tag into the text, as in TAGS = 'A' AND price > 5."
+            )
+            raise RequestError(message)
+        if sql is not None:
+            return cls(sql=SqlFilter(sql))
+        tag_filter = TagFilter(tags)
+        return None if tag_filter.is_everything else cls(tags=tag_filter)
+
+    @property
+    def properties(self) -> tuple[str, ...]:
+        """The message properties that the filter reads."""
+        names = self.sql.properties if self.sql else ()
+        return tuple(dict.fromkeys((*names, TAGS))) if self.tags else names
+
+
+@dataclass(slots=True)
+class StageCount:
+    """What one stage did. `size_bytes` is what it read: entries, units, or property values."""
+
+    examined: int = 0
+    dropped: int = 0
+    size_bytes: int = 0
+
+    def count(self, kept: NDArray[np.bool_], among: int, size_bytes: int) -> None:
+        """Add one batch of which `kept` is left out of `among`."""
+        self.examined += among
+        self.dropped += among - int(np.count_nonzero(kept))
+        self.size_bytes += size_bytes
+
+    def __add__(self, other: StageCount) -> StageCount:
+        return StageCount(
+            self.examined + other.examined,
+            self.dropped + other.dropped,
+            self.size_bytes + other.size_bytes,
+        )
+
+
+@dataclass(slots=True)
+class FilterCount:
+    """What all stages did, in the order in which they run; adds up over batches and tasks."""
+
+    tag_hash: StageCount = field(default_factory=StageCount)
+    bitmap: StageCount = field(default_factory=StageCount)
+    sql: StageCount = field(default_factory=StageCount)
+    tag_text: StageCount = field(default_factory=StageCount)
+
+    def stages(self) -> dict[str, StageCount]:
+        """The stages that have examined anything, by name, in order."""
+        named = {stage.name: getattr(self, stage.name) for stage in fields(self)}
+        return {name: stage for name, stage in named.items() if stage.examined}
+
+    def __add__(self, other: FilterCount) -> FilterCount:
+        pairs = zip(fields(self), fields(other), strict=True)
+        return FilterCount(*(getattr(self, a.name) + getattr(other, b.name) for a, b in pairs))
+
+    def __str__(self) -> str:
+        """One line for a log.
+
+        >>> str(FilterCount(tag_hash=StageCount(100, 90, 2000), tag_text=StageCount(10, 1, 52)))
+        'tag_hash=100-90(2000B) tag_text=10-1(52B)'
+        """
+        return " ".join(
+            "{}={}-{}({}B)".format(name, *astuple(stage)) for name, stage in self.stages().items()
+        )
+
+
+class Pipeline:
+    """A filter at work on one queue; `count` tells what it has done so far.
+
+    With a `registration` of the SQL92 filter (bloom.py), bitmaps are used as well.
+    """
+
+    def __init__(
+        self, message_filter: MessageFilter, registration: RegisteredFilter | None = None
+    ) -> None:
+        self._filter = message_filter
+        self._registration = registration if message_filter.sql else None
+        self.count = FilterCount()
+
+    def run(
+        self,
+        tag_codes: NDArray[np.int64],
+        fetch: Callable[[NDArray[np.bool_]], FrameBatch],
+        follow: Callable[[NDArray[np.int64]], ExtUnits] | None = None,
+    ) -> FrameBatch:
+        """The messages of a stretch of a queue that pass.
+
+        Args:
+            tag_codes: The tag fields of its entries.
+            fetch: Gives the records of the entries that are left, in order.
+            follow: Gives the extension units behind tag fields, where the store has any.
+        """
+        units = follow(tag_codes) if follow and self.wants_units(tag_codes) else None
+        return self.select_frames(fetch(self.select_entries(tag_codes, units)))
+
+    def wants_units(self, tag_codes: NDArray[np.int64]) -> bool:
+        """Whether extension units would tell anything about these entries."""
+        if self._filter.tags is None and self._registration is None:
+            return False
+        return bool(is_address(tag_codes).any())
+
+    def select_entries(
+        self, tag_codes: NDArray[np.int64], units: ExtUnits | None = None
+    ) -> NDArray[np.bool_]:
+        """Which entries may belong to a wanted message, without reading it."""
+        left = np.ones(len(tag_codes), np.bool_)
+        if self._filter.tags:
+            codes = tag_codes if units is None else units.tags_codes
+            left = self._filter.tags.select_codes(codes)
+            self.count.tag_hash.count(left, len(left), len(left) * ENTRY_BYTES)
+        if self._registration and units is not None:
+            among = int(np.count_nonzero(left))
+            lengths = units.bitmap_lengths
+            left &= ~self._registration.rejects(units.store_timestamps, lengths, units.bitmaps)
+            size_bytes = len(lengths) * UNIT_HEAD_BYTES + int(lengths.sum(dtype=np.int64))
+            self.count.bitmap.count(left, among, size_bytes)
+        return left
+
+    def select_frames(self, frames: FrameBatch) -> FrameBatch:
+        """The records that pass, by their properties; `next_offset` stays."""
+        if not len(frames):
+            return frames
+        columns = property_columns(frames, self._filter.properties)
+        left = np.ones(len(frames), np.bool_)
+        if self._filter.sql:
+            left = self._filter.sql.select(columns, len(frames))
+            size_bytes = _size_bytes(columns, self._filter.sql.properties)
+            self.count.sql.count(left, len(frames), size_bytes)
+        if self._filter.tags:
+            among = int(np.count_nonzero(left))
+            left &= self._filter.tags.select_texts(columns[TAGS])
+            self.count.tag_text.count(left, among, _size_bytes(columns, (TAGS,)))
+        return frames if left.all() else frames.select(left)
+
+
+def _size_bytes(columns: Mapping[str, pa.Array], names: tuple[str, ...]) -> int:
+    return sum(columns[name].nbytes for name in names)

@@ -1,0 +1,111 @@
+"""Tag expressions: `A || B`, or `*` for everything.
+
+A message has one tag (property TAGS) or none. Its Java hash stands in the consume-queue entry, so
+most messages are told apart without being read; texts of equal hash (`Aa` and `BB`) are told apart
+afterwards, by the tag itself. Untagged messages belong to `*` alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.codec.javahash import java_hash
+from broker_core.filter.caret import syntax_error
+from broker_core.store.consume_queue_ext import is_address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+EVERYTHING = "*"
+SEPARATOR = "||"
+
+_BLANKS = "".join(map(chr, range(0x21)))  # what Java's String.trim takes off
+
+
+class TagFilter:
+    """A parsed tag expression. Immutable; equal, hashed and pickled by its text.
+
+    >>> TagFilter("TagA || TagB || ").tags
+    ('TagA', 'TagB')
+
+    Attributes:
+        text: The expression as written, `*` for an empty one.
+        tags: The tags it names, in order, each once. None for `*`; without any tag (blanks only)
+            nothing matches.
+    """
+
+    __slots__ = ("_hashes", "tags", "text")
+
+    def __init__(self, text: str | None) -> None:
+        """Parse a tag expression.
+
+        Raises:
+            FilterSyntaxError: The text has separators and nothing between them.
+        """
+        self.text = text or EVERYTHING
+        self.tags = _parse(self.text)
+        self._hashes = np.array([java_hash(tag) for tag in self.tags or ()], np.int32)
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether every message matches, tagged or not."""
+        return self.tags is None
+
+    def select_codes(self, tag_codes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which consume-queue entries may match, by their tag fields.
+
+        Only the low 32 bits count, as in RocketMQ, also where the field holds something else (the
+        delivery time of a delayed message). An address in the extension that has not been replaced
+        by the tag's hash says nothing about the tag, so it may match.
+        """
+        if self.is_everything:
+            return np.ones(len(tag_codes), np.bool_)
+        low = tag_codes.astype(np.int32)  # keeps the low 32 bits
+        found = is_address(tag_codes)
+        for tag_hash in self._hashes:
+            found |= low == tag_hash
+        return found
+
+    def select_texts(self, tags: pa.Array) -> NDArray[np.bool_]:
+        """Which messages match, by their tags; null for a message without one."""
+        if self.tags is None:
+            return np.ones(len(tags), np.bool_)
+        found = pc.is_in(tags, pa.array(self.tags, tags.type))
+        mask: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+        return mask
+
+    def matches(self, tag: str | None) -> bool:
+        """Whether one message with this tag matches."""
+        return self.tags is None or tag in self.tags
+
+    def __repr__(self) -> str:
+        return f"TagFilter({self.text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TagFilter) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash((TagFilter, self.text))
+
+    def __reduce__(self) -> tuple[type[TagFilter], tuple[str]]:
+        return TagFilter, (self.text,)
+
+
+def _parse(text: str) -> tuple[str, ...] | None:
+    if text == EVERYTHING:
+        return None
+    parts = text.split(SEPARATOR)
+    if not any(parts):
+        complaint = "expected a tag beside ||; write A || B, or * for all messages"
+        raise syntax_error(text, 0, complaint)
+    return _distinct(part.strip(_BLANKS) for part in parts)
+
+
+def _distinct(tags: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(tag for tag in tags if tag))
