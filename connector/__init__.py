@@ -1,0 +1,1 @@
+"""RocketMQ for Spark: `spark.readStream.format("rocketmq")` and the way back."""

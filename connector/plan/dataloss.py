@@ -1,0 +1,109 @@
+"""What counts as data loss, and what is read instead when it is tolerated.
+
+Every case goes through one callback, `report`: it raises when the query must not lose messages and
+logs otherwise. Code after a call of `report` is therefore the tolerant branch, and says what is
+read nevertheless. Two places need it: planning a micro-batch on the driver, and reading a range in
+a task, where the bounds are those of that moment and not of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from broker_core.types import LogicalOffset, OffsetRange, QueueRef
+from connector import errors
+from connector.plan.positions import Bounds
+
+Report = Callable[[errors.DataLossError], None]
+
+
+def policy(*, fail: bool, warn: Callable[[str], None]) -> Report:
+    """The callback for one value of failOnDataLoss."""
+
+    def report(loss: errors.DataLossError) -> None:
+        if fail:
+            raise loss
+        warn(f"condition={loss.condition} {loss.message}")
+
+    return report
+
+
+def plan_ranges(
+    start: Mapping[QueueRef, LogicalOffset],
+    end: Mapping[QueueRef, LogicalOffset],
+    bounds: Mapping[QueueRef, Bounds],
+    report: Report,
+    *,
+    start_is_initial: bool = False,
+) -> list[OffsetRange]:
+    """The ranges between two offsets, in queue order; queues with nothing to read have none.
+
+    Bounds are only looked at for queues that `start` does not know, which are read from their
+    earliest message. `start_is_initial` says that `start` was resolved from the options just now:
+    it may then lie after an `end` that an earlier run logged, and nothing is lost, because the next
+    batch starts at that end.
+    """
+    gone = start.keys() - end.keys()
+    if gone:
+        report(errors.queues_deleted(gone))
+    found = (
+        _range_of(queue, start.get(queue), end[queue], bounds.get(queue), report, start_is_initial)
+        for queue in sorted(end)
+    )
+    return [each for each in found if each is not None and each.size > 0]
+
+
+def readable(wanted: OffsetRange, held: Bounds, report: Report) -> OffsetRange:
+    """The part of a range that is there now; what is not there is reported. May be empty."""
+    start, end = wanted.start, wanted.end
+    if wanted.size and start < held.earliest:
+        lost = min(end, held.earliest) - start
+        report(errors.offset_expired(wanted.queue, start, held.earliest, lost))
+        start = held.earliest
+    if wanted.size and end > held.latest:
+        report(errors.offset_not_reached(wanted.queue, end, held.latest))
+        end = held.latest
+    return OffsetRange(wanted.queue, start, max(start, end))
+
+
+def check_target(
+    end: Mapping[QueueRef, LogicalOffset],
+    target: Mapping[QueueRef, LogicalOffset],
+    bounds: Mapping[QueueRef, Bounds],
+) -> None:
+    """Refuse a planned end that no longer fits the target of an AvailableNow run.
+
+    Such a run promises to process what was there when it began, so this holds whatever the query
+    thinks of data loss.
+    """
+    if end.keys() != target.keys():
+        raise errors.available_now_queues_differ(end, target)
+    lost = end.keys() - bounds.keys()
+    if lost:
+        raise errors.available_now_queues_lost(lost)
+    for queue in sorted(end):
+        if end[queue] > target[queue]:
+            raise errors.available_now_end_after_target(queue, end[queue], target[queue])
+        if end[queue] > bounds[queue].latest:
+            latest = bounds[queue].latest
+            raise errors.available_now_end_after_latest(queue, end[queue], latest)
+
+
+def _range_of(
+    queue: QueueRef,
+    start: LogicalOffset | None,
+    end: LogicalOffset,
+    held: Bounds | None,
+    report: Report,
+    start_is_initial: bool,
+) -> OffsetRange | None:
+    if start is not None:
+        if end < start and not start_is_initial:
+            report(errors.offset_went_back(queue, start, end))
+        return OffsetRange(queue, start, max(start, end))
+    if held is None:
+        report(errors.queue_start_unknown(queue))
+        return None
+    if held.earliest > 0:
+        report(errors.new_queue_starts_late(queue, held.earliest))
+    return OffsetRange(queue, held.earliest, max(held.earliest, end))
