@@ -1,0 +1,117 @@
+"""Configuration files: the JSON documents below config/ that a broker keeps beside the log.
+
+UTF-8 text, one object a file. Apache's broker writes maps with integer keys without quoting them,
+`{0:12,1:7}`, which is not JSON; both forms are read, quoted keys are written, and every release of
+Apache's broker reads those.
+
+A new version is written beside the old one, made durable, and takes its name after the old one was
+renamed to X.bak, so that a crash at any point leaves X or X.bak whole. Reading takes X, and X.bak
+if X is missing or damaged (Apache's broker rewrites X in place and can leave a torn one). Only the
+holder of the store's lock writes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from broker_core.errors import CorruptRecordError
+from broker_core.store.files import make_directory, storage_error, write_new
+from broker_core.store.segments import unreadable
+
+if TYPE_CHECKING:
+    from broker_core.store.files import Files
+
+_LOG = logging.getLogger(__name__)
+# A whole string, or a bare integer key. Strings are matched only to be stepped over.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<lead>[{,]\s*)(?P<key>-?[0-9]+)(?=\s*:)', re.DOTALL)
+
+
+class _DamagedError(ValueError):
+    """A text that is no configuration document."""
+
+
+def parse(text: str) -> dict[str, Any]:
+    """Return the object that a configuration text holds; ValueError if it holds none.
+
+    >>> parse('{"offsetTable":{"t@g":{0:12,1:7}}}')
+    {'offsetTable': {'t@g': {'0': 12, '1': 7}}}
+    """
+    try:
+        document = json.loads(_TOKEN.sub(_quoted, text))
+    except RecursionError as error:
+        message = "nested too deeply"
+        raise _DamagedError(message) from error
+    if not isinstance(document, dict):
+        message = f"expected an object, found {type(document).__name__}"
+        raise _DamagedError(message)
+    return document
+
+
+def _quoted(match: re.Match[str]) -> str:
+    if match["key"] is None:
+        return match[0]
+    return f'{match["lead"]}"{match["key"]}"'
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """Return the text of a document as Apache's broker lays it out: tabs, sorted names."""
+    return json.dumps(
+        document, ensure_ascii=False, indent="\t", separators=(",", ":"), sort_keys=True
+    )
+
+
+def backup(path: Path) -> Path:
+    """Return where the version before the current one is kept."""
+    return path.with_name(path.name + ".bak")
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Return a document, from its backup if it is missing or damaged; empty if there is neither.
+
+    CorruptRecordError if there are files but none is whole.
+    """
+    damaged: list[str] = []
+    for candidate in (path, backup(path)):
+        try:
+            text = candidate.read_text(encoding="utf-8")
+            if not text.strip():
+                continue
+            document = parse(text)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise unreadable(candidate, error) from error
+        except ValueError as error:
+            damaged.append(f"{candidate.name}: {error}")
+            continue
+        if damaged:
+            _LOG.warning("config file damaged, using its backup: path=%s %s", path, damaged[0])
+        return document
+    if damaged:
+        message = (
+            f"Configuration file {path} is damaged and no backup helps ({'; '.join(damaged)}); "
+            f"restore it from a backup, or delete it and its .bak to start with an empty one."
+        )
+        raise CorruptRecordError(message, path)
+    return {}
+
+
+def persist(files: Files, path: Path, document: Mapping[str, Any]) -> None:
+    """Replace a document; after a crash at any point the old or the new one is read, whole."""
+    fresh = path.with_name(path.name + ".tmp")
+    try:
+        make_directory(files, path.parent)
+        # Data before name: renaming an unsynced file could, after a power cut, leave the name on
+        # an empty one. write_new syncs; the sync at the end makes both renames durable.
+        write_new(files, fresh, render(document).encode())
+        if path.exists():
+            files.rename(path, backup(path))
+        files.rename(fresh, path)
+        files.fsync_dir(path.parent)
+    except OSError as error:
+        raise storage_error(error, "save the configuration", path) from error

@@ -1,0 +1,185 @@
+"""Consume queue: maps a LogicalOffset to a place in the commit log.
+
+One entry per message, dense, big-endian, 20 bytes, so entry n starts at byte 20 * n of the log that
+the queue's segments form (consumequeue/TOPIC/QUEUE/, 300 000 entries a file by default):
+
+    0                 8      12          20
+    | physical_offset | size | tags_code |
+    | int64           | int32| int64     |
+
+`size` is the whole record's. `tags_code` is the hash of the tag (0: none), the time of delivery in
+SCHEDULE_TOPIC_XXXX, or an address in the consume-queue extension (consume_queue_ext.py).
+Entries of zeros are not written yet. A queue that starts above 0 begins with fillers (offset 0,
+size 0x7fffffff, tag 0) up to its first entry within the first file.
+
+Written by dispatch after the record is in the commit log, never before. Not checksummed: after an
+unclean stop recovery drops entries past the log's valid end and rebuilds them from records.
+Apache's broker leaves the bytes of dropped entries in place, so a non-zero entry need not be one
+that counts: what counts is decided by the record it points to (reader.py).
+The layout is RocketMQ's; changing it needs a decision record and new golden files.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker_core.errors import CorruptRecordError
+from broker_core.store.segments import Segment, SegmentedLog, unreadable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# The only statement of this layout in code.
+ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+ENTRY_BYTES = ENTRY.itemsize
+FILLER_SIZE = 0x7FFFFFFF
+# Forward probes read this many entries at a time: one small read when nothing was added.
+_PROBE_ENTRIES = 512
+
+
+def fillers(count: int) -> NDArray[np.void]:
+    """Return entries that stand for messages a queue never had."""
+    entries = np.zeros(count, dtype=ENTRY)
+    entries["size"] = FILLER_SIZE
+    return entries
+
+
+def is_filler(entries: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Return which entries are fillers."""
+    mask: NDArray[np.bool_] = entries["size"] == FILLER_SIZE
+    mask &= entries["physical_offset"] == 0
+    return mask
+
+
+def is_written(entries: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Return which entries have any byte other than zero."""
+    matrix = entries.view(np.uint8).reshape(len(entries), ENTRY_BYTES)
+    mask: NDArray[np.bool_] = np.any(matrix, axis=1)
+    return mask
+
+
+class ConsumeQueue:
+    """The read-only view of one queue's entries. Knows bytes, not what they point to.
+
+    Offsets here are LogicalOffsets. Listings are cached; `refresh` lists again. Files are read, not
+    mapped: a store can have thousands of queues, and a process far fewer descriptors.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._log = SegmentedLog(directory)
+        self._check_file_size()
+
+    def refresh(self) -> None:
+        """List the queue's files again."""
+        self._log.refresh()
+        self._check_file_size()
+
+    def _check_file_size(self) -> None:
+        size = self._log.file_size
+        if size is not None and size % ENTRY_BYTES:
+            path = self._log.segments[0].path
+            message = (
+                f"Consume-queue file {path} is {size} bytes long, not a multiple of {ENTRY_BYTES}; "
+                f"restore it from a backup or delete the queue's directory and let a writer "
+                f"rebuild it."
+            )
+            raise CorruptRecordError(message, path)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The queue's files as last listed."""
+        return tuple(self._log.segments)
+
+    @property
+    def file_entries(self) -> int | None:
+        """How many entries a file holds; None if there is no file."""
+        size = self._log.file_size
+        return None if size is None else size // ENTRY_BYTES
+
+    @property
+    def first(self) -> int:
+        """The offset of the first entry of the first file, filler or not."""
+        return self._log.start // ENTRY_BYTES
+
+    @property
+    def capacity(self) -> int:
+        """The offset after the last entry that the files have room for."""
+        return self._log.capacity // ENTRY_BYTES
+
+    def read(self, start: int, stop: int) -> NDArray[np.void]:
+        """Return the entries [start, stop), fewer if a file that holds them is missing or gone."""
+        parts = []
+        while start < stop:
+            segment = self._log.find(start * ENTRY_BYTES)
+            if segment is None:
+                break
+            last = min(stop, segment.end // ENTRY_BYTES)
+            part = _read_entries(segment, start, last)
+            parts.append(part)
+            start += len(part)
+            if start < last:
+                break
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=ENTRY)
+
+    def written_end(self, known: int | None = None) -> int:
+        """Return the offset of the first entry of zeros: what the bytes alone say the end is.
+
+        With `known`, an end found before, it looks forward from there: one small read if nothing
+        was added. Without, it looks at the first entry of the last files and then searches one
+        file by halves.
+        """
+        if known is not None and self.first <= known <= self.capacity:
+            return self._probe_forward(known)
+        for segment in reversed(self._log.segments):
+            first = segment.base // ENTRY_BYTES
+            if self._is_written(first):
+                return self._search(first, segment.end // ENTRY_BYTES)
+        return self.first
+
+    def _probe_forward(self, end: int) -> int:
+        while True:
+            entries = self.read(end, min(end + _PROBE_ENTRIES, self.capacity))
+            written = is_written(entries)
+            if not written.all():
+                return end + int(np.argmin(written))
+            if not len(entries):
+                return end
+            end += len(entries)
+
+    def _search(self, low: int, high: int) -> int:
+        """The first unwritten offset in (low, high], where `low` is written."""
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._is_written(middle):
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def _is_written(self, offset: int) -> bool:
+        return bool(is_written(self.read(offset, offset + 1)).any())
+
+
+def _read_entries(segment: Segment, start: int, stop: int) -> NDArray[np.void]:
+    """Read the entries [start, stop) of a segment; none if the file was deleted meanwhile."""
+    try:
+        descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return np.empty(0, dtype=ENTRY)
+    except OSError as error:
+        raise unreadable(segment.path, error) from error
+    try:
+        wanted = (stop - start) * ENTRY_BYTES
+        data = os.pread(descriptor, wanted, start * ENTRY_BYTES - segment.base)
+    except OSError as error:
+        raise unreadable(segment.path, error) from error
+    finally:
+        os.close(descriptor)
+    return np.frombuffer(data, dtype=ENTRY, count=len(data) // ENTRY_BYTES)
