@@ -10,7 +10,7 @@
         MessageNotFoundError
         OffsetRangeError         offsets outside what the queue holds; carries min and max
         FilterSyntaxError        carries line and column
-        IllegalMessageError      a message that RocketMQ would refuse (too large, reserved name, ...)
+        IllegalMessageError      a message that RocketMQ would refuse (too large, reserved name)
         UnsupportedError         a call that this kind of broker has no way to do
       StorageError             the files are not as they must be
         StoreNotFoundError

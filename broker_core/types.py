@@ -58,10 +58,12 @@ class TopicInfo:
 
     @property
     def is_readable(self) -> bool:
+        """Whether consumers may read it."""
         return bool(self.perm & 4)
 
     @property
     def is_writable(self) -> bool:
+        """Whether producers may send to it."""
         return bool(self.perm & 2)
 
 
@@ -79,6 +81,7 @@ class SendResult:
 
     @property
     def queue(self) -> QueueRef:
+        """The queue that it lies in."""
         return QueueRef(self.topic, self.broker_name, self.queue_id)
 
 

@@ -60,7 +60,8 @@ class DispatchFields:
     def in_queue(self) -> NDArray[np.bool_]:
         """Which records take a place in a consume queue: not prepared, not rolled back."""
         transaction = self.sys_flags & TRANSACTION_MASK
-        return (transaction == 0) | (transaction == SysFlag.COMMIT)
+        taken: NDArray[np.bool_] = (transaction == 0) | (transaction == SysFlag.COMMIT)
+        return taken
 
 
 def dispatch_fields(

@@ -44,8 +44,7 @@ HEAD = np.dtype(
             "preparedTransactionOffset",
             "bodyLength",
         ],
-        "formats": [">i4", ">u4", ">i4", ">i4", ">i4", ">i8", ">i8", ">i4"]
-        + [">i8", ">i8", ">i4", ">i8", ">i4"],
+        "formats": ">i4 >u4 >i4 >i4 >i4 >i8 >i8 >i4 >i8 >i8 >i4 >i8 >i4".split(),
         "offsets": [
             layout.TOTAL_SIZE,
             layout.MAGIC,
@@ -293,7 +292,7 @@ def first_bad_body(fields: RecordFields) -> int | None:
 
     No kernel computes many CRC-32s at once; zlib is mapped over slices of the buffer instead.
     """
-    view = memoryview(fields.frames.buffer)
+    view = fields.frames.buffer.data
     starts = fields.body_starts.tolist()
     ends = (fields.body_starts + fields.body_lengths).tolist()
     found = np.fromiter(

@@ -38,7 +38,7 @@ RESERVED_PROPERTIES = frozenset(
     TRACE_CONTEXT __transactionId__ TRANSACTION_CHECK_TIMES CHECK_IMMUNITY_TIME_IN_SECONDS REDIRECT
     """.split()
 )
-"""Names that a user property must not have: RocketMQ's clients refuse them, or the broker acts on them."""
+"""No user property has these names: RocketMQ's clients refuse them, or its broker acts on them."""
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"

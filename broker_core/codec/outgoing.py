@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +20,15 @@ from broker_core.codec import layout
 from broker_core.codec.fields import HEAD
 from broker_core.codec.gather import regular_offsets, sliding, span_arrays
 from broker_core.codec.hosts import is_v6
-from broker_core.codec.names import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from broker_core.codec.properties_text import join_properties
 from broker_core.errors import IllegalMessageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+__all__ = ["LOOPBACK", "Encoded", "Outgoing", "body_crcs", "encode", "join_properties"]
+
+_Item = TypeVar("_Item", np.int32, np.int64)
 
 LOOPBACK = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 
@@ -62,7 +66,7 @@ class Outgoing:
     def slice(self, start: int, stop: int) -> Outgoing:
         """Messages start..stop."""
 
-        def cut(column: NDArray[np.generic] | int) -> NDArray[np.generic] | int:
+        def cut(column: NDArray[_Item] | int) -> NDArray[_Item] | int:
             return column if isinstance(column, int) else column[start:stop]
 
         return replace(
@@ -230,7 +234,7 @@ def body_crcs(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Stored checksums of many bodies; zlib mapped over slices, for no kernel does it."""
-    view = memoryview(np.ascontiguousarray(data))
+    view = np.ascontiguousarray(data).data
     begins, ends = starts.tolist(), (starts + lengths).tolist()
     found = np.fromiter(
         map(zlib.crc32, map(view.__getitem__, map(slice, begins, ends))),
@@ -260,88 +264,3 @@ def _writable(joined: pa.Array) -> NDArray[np.uint8]:
         return np.empty(0, dtype=np.uint8)
     found = np.frombuffer(data, dtype=np.uint8)[int(bounds[0]) : int(bounds[-1])]
     return found if found.flags.writeable else found.copy()
-
-
-def join_properties(
-    pairs: Sequence[tuple[str, pa.Array | str | None]],
-    count: int,
-    properties: pa.Array | None = None,
-) -> pa.Array:
-    """Properties text of many messages, 0x02 after every entry.
-
-    `pairs` name columns (null or empty: the row has no such property) or one value for all;
-    `properties` is a map column whose entries are added behind them.
-    """
-    parts: list[pa.Array | pa.Scalar] = []
-    for name, value in pairs:
-        if value is None or (isinstance(value, str) and not value):
-            continue
-        head = f"{name}{NAME_VALUE_SEPARATOR}".encode()
-        if isinstance(value, str):
-            parts.append(pa.scalar(head + value.encode() + PROPERTY_SEPARATOR.encode()))
-        else:
-            parts.append(_entry_column(head, value))
-    if properties is not None:
-        parts.append(_map_texts(properties))
-    if not parts:
-        return pa.repeat(pa.scalar(b"", type=pa.binary()), count)
-    joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", type=pa.binary()))
-    return pa.repeat(joined, count) if isinstance(joined, pa.Scalar) else joined
-
-
-def _entry_column(head: bytes, values: pa.Array) -> pa.Array:
-    """`head value 0x02` for every row that has a value, nothing for the others."""
-    raw = values.cast(pa.binary())
-    entries = pc.binary_join_element_wise(
-        pa.scalar(head), raw, pa.scalar(PROPERTY_SEPARATOR.encode()), pa.scalar(b"")
-    )
-    _, _, lengths = span_arrays(raw)
-    if bool((lengths > 0).all()):
-        return entries
-    return pc.if_else(pa.array(lengths > 0), entries, pa.scalar(b"", type=pa.binary()))
-
-
-def _map_texts(column: pa.Array) -> pa.Array:
-    """The entries of a map column as properties text, row by row."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    bounds = np.frombuffer(column.buffers()[1], dtype=np.int32)[
-        column.offset : column.offset + len(column) + 1
-    ].astype(np.int64)
-    first, last = int(bounds[0]), int(bounds[-1])
-    entries = pc.binary_join_element_wise(
-        column.keys.slice(first, last - first).cast(pa.binary()),
-        pa.scalar(NAME_VALUE_SEPARATOR.encode()),
-        column.items.slice(first, last - first).cast(pa.binary()),
-        pa.scalar(PROPERTY_SEPARATOR.encode()),
-        pa.scalar(b""),
-    )
-    if column.null_count:
-        counts = np.diff(bounds)
-        nulls = column.is_null().to_numpy(zero_copy_only=False)
-        keep = np.repeat(~nulls, counts)
-        entries = entries.filter(pa.array(keep))
-        bounds = np.concatenate([[0], np.cumsum(np.where(nulls, 0, counts))])
-        first = 0
-    # An entry without a value (null) is not stored; joined with null it has become null.
-    data, starts, lengths = span_arrays(entries)
-    ends = np.concatenate([[starts[0] if len(starts) else 0], starts + lengths])
-    if entries.null_count:
-        return _map_texts_with_nulls(column, entries, bounds - first)
-    offsets = ends[bounds - first].astype(np.int32)
-    return pa.Array.from_buffers(
-        pa.binary(), len(column), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    )
-
-
-def _map_texts_with_nulls(
-    column: pa.Array, entries: pa.Array, bounds: NDArray[np.int64]
-) -> pa.Array:
-    present = np.concatenate([[0], np.cumsum(~entries.is_null().to_numpy(zero_copy_only=False))])
-    kept = entries.drop_null()
-    data, starts, lengths = span_arrays(kept)
-    ends = np.concatenate([[starts[0] if len(starts) else 0], starts + lengths])
-    offsets = ends[present[bounds]].astype(np.int32)
-    return pa.Array.from_buffers(
-        pa.binary(), len(column), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    )

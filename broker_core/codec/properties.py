@@ -14,10 +14,10 @@ from broker_core.codec.names import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
 
 def parse_properties(text: bytes | bytearray | memoryview) -> dict[str, str]:
-    """The properties that a reader sees; bytes that are not UTF-8 become U+FFFD, as in Java.
+    r"""The properties that a reader sees; bytes that are not UTF-8 become U+FFFD, as in Java.
 
-    >>> parse_properties(b"TAGS\\x01TagA\\x02empty\\x01\\x02k\\x01a\\x01b")
-    {'TAGS': 'TagA', 'k': 'a\\x01b'}
+    >>> parse_properties(b"TAGS\x01TagA\x02empty\x01\x02k\x01a\x01b")
+    {'TAGS': 'TagA', 'k': 'a\x01b'}
     """
     found: dict[str, str] = {}
     for segment in bytes(text).decode("utf-8", "replace").split(PROPERTY_SEPARATOR):
@@ -28,10 +28,10 @@ def parse_properties(text: bytes | bytearray | memoryview) -> dict[str, str]:
 
 
 def format_properties(properties: Mapping[str, str]) -> bytes:
-    """The text that is stored, with 0x02 after every entry, in the mapping's order.
+    r"""The text that is stored, with 0x02 after every entry, in the mapping's order.
 
     >>> format_properties({"TAGS": "TagA"})
-    b'TAGS\\x01TagA\\x02'
+    b'TAGS\x01TagA\x02'
     """
     return "".join(
         f"{name}{NAME_VALUE_SEPARATOR}{value}{PROPERTY_SEPARATOR}"

@@ -167,7 +167,7 @@ def _index(rows: NDArray[np.intp]) -> NDArray[np.intp] | slice:
 
 @dataclass(frozen=True)
 class Segments:
-    """Every `name 0x01 value` of many texts, in order; `text` holds all of them one after another."""
+    """Every `name 0x01 value` of many texts, in order; `text` is those texts joined."""
 
     text: NDArray[np.uint8]
     rows: NDArray[np.int64]

@@ -65,6 +65,7 @@ class Record:
 
     @property
     def offset_id(self) -> str:
+        """The id by which a broker finds the record without any index."""
         return offset_id(self.store_host, self.physical_offset)
 
     @property
@@ -74,10 +75,12 @@ class Record:
 
     @property
     def born_host_text(self) -> str:
+        """`address:port` of the sender."""
         return host_text(self.born_host)
 
     @property
     def store_host_text(self) -> str:
+        """`address:port` of the broker that stored it."""
         return host_text(self.store_host)
 
     @property

@@ -54,7 +54,7 @@ def walk(
     `origin` is the physical offset of buffer[0]; records must say that they lie where they do.
     `verify` also checks every body's checksum.
     """
-    starts, sizes, end, reason, detail = _chain(memoryview(buffer), start, stop)
+    starts, sizes, end, reason, detail = _chain(buffer.data, start, stop)
     frames = FrameBatch(
         buffer=buffer,
         starts=np.array(starts, dtype=np.int64),
