@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections import OrderedDict
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -151,68 +150,6 @@ class OsFiles:
 
     def reach(self, point: Failpoint) -> None:
         """See Files."""
-
-
-class OpenFiles:
-    """Descriptors of the files a writer works on; the least recently used are closed first.
-
-    A cached descriptor outlives its file's name. Whoever learns that another process may have
-    deleted files calls `close_all`, or would write where nobody looks.
-    """
-
-    def __init__(self, files: Files, limit: int = 256) -> None:
-        self._files = files
-        self._limit = limit
-        self._open: OrderedDict[Path, int] = OrderedDict()
-
-    def get(self, path: Path) -> int:
-        """The descriptor of a file that exists."""
-        descriptor = self._open.get(path)
-        if descriptor is None:
-            descriptor = self._keep(path, self._files.open(path))
-        else:
-            self._open.move_to_end(path)
-        return descriptor
-
-    def create(self, path: Path, size_bytes: int) -> int:
-        """The descriptor of a new file of zeros at its full size, in a directory made on the way.
-
-        A name that is taken belongs to a file nobody refers to (a pre-allocated one, or the rest
-        of an append that died): it is replaced, so that no stale byte can be read as a record.
-        """
-        make_directory(self._files, path.parent)
-        self.drop(path)
-        descriptor = self._keep(path, self._files.open(path, create=True))
-        self._files.truncate(descriptor, 0)
-        self._files.truncate(descriptor, size_bytes)
-        return descriptor
-
-    def drop(self, path: Path) -> None:
-        """Close one file, if it is open."""
-        descriptor = self._open.pop(path, None)
-        if descriptor is not None:
-            self._files.close(descriptor)
-
-    def delete(self, path: Path) -> None:
-        """Remove a file; one that is gone already is fine."""
-        self.drop(path)
-        try:
-            self._files.unlink(path)
-        except FileNotFoundError:
-            return
-
-    def close_all(self) -> None:
-        """Close every file."""
-        while self._open:
-            _, descriptor = self._open.popitem()
-            self._files.close(descriptor)
-
-    def _keep(self, path: Path, descriptor: int) -> int:
-        while len(self._open) >= self._limit:
-            _, oldest = self._open.popitem(last=False)
-            self._files.close(oldest)
-        self._open[path] = descriptor
-        return descriptor
 
 
 def write_at(files: Files, descriptor: int, data: Bytes, offset: int) -> None:

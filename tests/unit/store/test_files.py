@@ -9,7 +9,6 @@ import pytest
 from broker_core.errors import DiskFullError, StorageError
 from broker_core.store.files import (
     Bytes,
-    OpenFiles,
     OsFiles,
     make_directory,
     read_at,
@@ -39,54 +38,6 @@ def test_short_writes_and_reads_are_continued(tmp_path):
     assert read_at(files, descriptor, 10, 5) == b"0123456789"
     assert read_at(files, descriptor, 100, 12) == b"789"
     files.close(descriptor)
-
-
-def test_created_file_is_whole_sparse_and_zero(tmp_path):
-    handles = OpenFiles(OsFiles())
-    path = tmp_path / "deep" / "er" / "file"
-
-    handles.create(path, 1 << 30)
-
-    assert path.stat().st_size == 1 << 30
-    assert path.stat().st_blocks * 512 < 1 << 20
-    handles.close_all()
-
-
-def test_creating_over_a_left_over_file_leaves_no_stale_byte(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"stale" * 100)
-    handles = OpenFiles(OsFiles())
-
-    handles.create(path, 200)
-
-    assert path.read_bytes() == bytes(200)
-    handles.close_all()
-
-
-def test_least_recently_used_descriptor_is_closed(tmp_path):
-    handles = OpenFiles(OsFiles(), limit=2)
-    a, b, c = (tmp_path / name for name in "abc")
-    first = handles.create(a, 1)
-    handles.create(b, 1)
-    assert handles.get(a) == first
-
-    handles.create(c, 1)
-
-    assert handles.get(a) == first
-    assert len(list(Path("/proc/self/fd").iterdir())) >= 2
-    handles.close_all()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(first)
-
-
-def test_deleting_twice_is_fine(tmp_path):
-    handles = OpenFiles(OsFiles())
-    handles.create(tmp_path / "a", 1)
-
-    handles.delete(tmp_path / "a")
-    handles.delete(tmp_path / "a")
-
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_zero_clears_exactly_the_range_and_keeps_holes(tmp_path):

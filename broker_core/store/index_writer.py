@@ -1,0 +1,362 @@
+"""Index writer: puts many keys into index files at once, as RocketMQ does one by one.
+
+The layout is index_file.py's. A put of n keys into a file writes, in this order: the n entries
+behind the last one, the header that counts them, the slots that lead to them. A process that dies
+in between leaves slots that point only to whole entries, so following `previous` from any slot
+until it is below the old count restores what the slot held: that is what `rewind` does, to the
+position that the tail marker recorded. Nothing is cached but the header of the newest file; slots
+are read and written in one piece when many change, one by one when few do.
+
+Not thread-safe; only the holder of the store's lock may use it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker_core.errors import CorruptRecordError
+from broker_core.store import index_file
+from broker_core.store.files import Failpoint
+from broker_core.store.index_file import (
+    ENTRY,
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    SLOT,
+    SLOT_BYTES,
+    IndexHeader,
+    entry_position,
+    list_index_files,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.store.open_files import OpenFiles
+
+FIRST_ENTRY = 1
+EMPTY_HEADER = IndexHeader()
+_MAX_SECONDS = (1 << 31) - 1
+# Up to here single reads and writes of slots are cheaper than one of the whole table.
+_FEW_SLOTS = 2048
+_NAME_DIGITS = 17
+_UNNAMED = "next.tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPosition:
+    """Up to where an index is filled: the newest file's name as a number (0: none) and header."""
+
+    name: int = 0
+    header: IndexHeader = EMPTY_HEADER
+
+
+@dataclass(frozen=True, slots=True)
+class Chains:
+    """What a put changes: each new entry's predecessor, and the new value of each touched slot."""
+
+    previous: NDArray[np.int32]
+    slots: NDArray[np.int64]
+    newest: NDArray[np.int32]
+    fresh_slots: int
+
+
+class IndexWriter:
+    """The index files of one store, open for appending. See the module."""
+
+    def __init__(
+        self,
+        directory: Path,
+        handles: OpenFiles,
+        *,
+        slots: int,
+        entries: int,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._directory = directory
+        self._handles = handles
+        self._reach = handles.files.reach
+        self._slots = slots
+        self._capacity = entries
+        self._clock_ms = clock_ms
+        self._position: IndexPosition | None = None
+
+    @property
+    def position(self) -> IndexPosition:
+        """Up to where the index is filled; read from the newest file when not known."""
+        if self._position is None:
+            self._position = self._read_position()
+        return self._position
+
+    def forget(self) -> None:
+        """Read the newest file's header again next time: another process may have written."""
+        self._position = None
+
+    def put(
+        self,
+        hashes: NDArray[np.int32],
+        physical_offsets: NDArray[np.int64],
+        store_timestamps: NDArray[np.int64],
+    ) -> None:
+        """Index keys in order: hash i belongs to the record at physical_offsets[i].
+
+        Hashes are non-negative. A file that is full is followed by a new one.
+        """
+        done = 0
+        while done < len(hashes):
+            room = self._capacity - self.position.header.entry_count
+            if self.position.name == 0 or room <= 0:
+                self._roll()
+                continue
+            part = slice(done, done + room)
+            self._put_part(hashes[part], physical_offsets[part], store_timestamps[part])
+            done += room
+
+    def rewind(self, position: IndexPosition) -> None:
+        """Take back every put after `position`, whatever of it is on disk; repeatable.
+
+        Slots first, while the entries that lead back are still there; entries last.
+        """
+        for path in reversed(list_index_files(self._directory)):
+            if int(path.name) > position.name:
+                self._handles.delete(path)
+                self._reach(Failpoint.INDEX_DROPPED)
+        self._position = position
+        if position.name == 0:
+            return
+        path = self._path(position.name)
+        self._rewind_slots(path, position.header.entry_count)
+        self._handles.write(path, position.header.encode(), 0)
+        start = entry_position(self._slots, position.header.entry_count)
+        self._handles.zero(path, start, entry_position(self._slots, self._capacity))
+
+    def _read_position(self) -> IndexPosition:
+        paths = list_index_files(self._directory)
+        if not paths:
+            return IndexPosition()
+        header = self._handles.read(paths[-1], HEADER_BYTES, 0)
+        return IndexPosition(
+            int(paths[-1].name), IndexHeader.decode(header.ljust(HEADER_BYTES, b"\0"))
+        )
+
+    def _roll(self) -> None:
+        """Begin a new file. Its header starts with where and when the previous one ended."""
+        previous = self.position
+        header = IndexHeader()
+        if previous.name:
+            header = IndexHeader(
+                begin_timestamp=previous.header.end_timestamp,
+                end_timestamp=previous.header.end_timestamp,
+                begin_physical_offset=previous.header.end_physical_offset,
+                end_physical_offset=previous.header.end_physical_offset,
+            )
+        name = next_name(self._clock_ms(), previous.name)
+        path = self._path(name)
+        # Under another name until it has its length: an empty index file could not be opened.
+        unnamed = self._directory / _UNNAMED
+        self._handles.create(unnamed, index_file.file_size(self._slots, self._capacity))
+        self._handles.rename(unnamed, path)
+        self._position = IndexPosition(name, header)
+        self._reach(Failpoint.INDEX_CREATED)
+
+    def _put_part(
+        self,
+        hashes: NDArray[np.int32],
+        physical_offsets: NDArray[np.int64],
+        store_timestamps: NDArray[np.int64],
+    ) -> None:
+        """Put keys that all fit into the newest file."""
+        position = self.position
+        path = self._path(position.name)
+        before = position.header
+        slots = hashes % np.int32(self._slots)
+        used, order = group(slots)
+        table, held = self._read_slots(path, used)
+        chains = link(used, order, valid(held, before.entry_count), before.entry_count)
+        after = grown(before, physical_offsets, store_timestamps, chains.fresh_slots)
+        entries = np.empty(len(hashes), dtype=ENTRY)
+        entries["key_hash"] = hashes
+        entries["physical_offset"] = physical_offsets
+        entries["seconds"] = seconds_since(before, after, store_timestamps)
+        entries["previous"] = chains.previous
+        start = entry_position(self._slots, before.entry_count)
+        self._handles.write(path, entries.data.cast("B"), start)
+        self._reach(Failpoint.INDEX_ENTRIES_WRITTEN)
+        self._handles.write(path, after.encode(), 0)
+        self._reach(Failpoint.INDEX_HEADER_WRITTEN)
+        self._write_slots(path, used, chains.newest, table)
+        self._reach(Failpoint.INDEX_SLOTS_WRITTEN)
+        self._position = replace(position, header=after)
+
+    def _read_slots(
+        self, path: Path, wanted: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32] | None, NDArray[np.int32]]:
+        """(the table's part from the first to the last wanted slot if read whole, their values)."""
+        if len(wanted) <= _FEW_SLOTS:
+            data = b"".join(
+                self._handles.read(path, SLOT_BYTES, HEADER_BYTES + SLOT_BYTES * slot)
+                for slot in wanted.tolist()
+            )
+            return None, np.frombuffer(data, dtype=SLOT).astype(np.int32)
+        first, last = int(wanted[0]), int(wanted[-1])
+        size = SLOT_BYTES * (last - first + 1)
+        data = self._handles.read(path, size, HEADER_BYTES + SLOT_BYTES * first)
+        table = np.frombuffer(data, dtype=SLOT).copy()
+        return table, table[wanted - first].astype(np.int32)
+
+    def _write_slots(
+        self,
+        path: Path,
+        slots: NDArray[np.int64],
+        values: NDArray[np.int32],
+        table: NDArray[np.int32] | None,
+    ) -> None:
+        encoded = values.astype(SLOT)
+        if table is None:
+            data = encoded.tobytes()
+            for row, slot in enumerate(slots.tolist()):
+                value = data[SLOT_BYTES * row : SLOT_BYTES * (row + 1)]
+                self._handles.write(path, value, HEADER_BYTES + SLOT_BYTES * slot)
+            return
+        first = int(slots[0])
+        table[slots - first] = encoded
+        self._handles.write(path, table.data.cast("B"), HEADER_BYTES + SLOT_BYTES * first)
+
+    def _rewind_slots(self, path: Path, count: int) -> None:
+        """Lead every slot back to its newest entry below `count`."""
+        if count <= FIRST_ENTRY:
+            self._handles.zero(path, HEADER_BYTES, entry_position(self._slots, 0))
+            return
+        data = self._handles.read(path, SLOT_BYTES * self._slots, HEADER_BYTES)
+        values = np.frombuffer(data, dtype=SLOT).astype(np.int64)
+        changed = np.flatnonzero(values >= count)
+        if not len(changed):
+            return
+        last = min(int(values[changed].max()), self._capacity - 1)
+        start = entry_position(self._slots, count)
+        found = self._handles.read(path, ENTRY_BYTES * (last - count + 1), start)
+        previous = np.frombuffer(found, dtype=ENTRY)["previous"].astype(np.int64)
+        held = walk_back(values[changed], previous, count)
+        if held is None:
+            message = (
+                f"Index file {path} has slots that lead to entries which do not lead back below "
+                f"entry {count}; delete the index directory, the next writer makes it anew."
+            )
+            raise CorruptRecordError(message, path)
+        self._write_slots(path, changed, held.astype(np.int32), None)
+
+    def _path(self, name: int) -> Path:
+        return self._directory / f"{name:0{_NAME_DIGITS}d}"
+
+
+def group(slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(distinct slots ascending, keys packed as slot << 32 | row in that order).
+
+    Rows of one slot stay in put order. Sorting packed integers is several times faster than a
+    stable argsort of the slots.
+    """
+    packed = slots.astype(np.int64) << 32
+    packed |= np.arange(len(slots), dtype=np.int64)
+    packed.sort()
+    sorted_slots = packed >> 32
+    is_first = np.empty(len(packed), dtype=np.bool_)
+    is_first[0] = True
+    np.not_equal(sorted_slots[1:], sorted_slots[:-1], out=is_first[1:])
+    return sorted_slots[is_first], packed
+
+
+def link(
+    used: NDArray[np.int64], packed: NDArray[np.int64], held: NDArray[np.int32], first: int
+) -> Chains:
+    """Chain new entries `first`, `first` + 1, ... to each other and to what their slots held.
+
+    `used` and `packed` are group's; `held` is the value of each used slot, 0 for none.
+    """
+    rows = packed & 0xFFFFFFFF
+    sorted_slots = packed >> 32
+    starts = np.searchsorted(sorted_slots, used)
+    numbers = (rows + first).astype(np.int32)
+    before = np.empty(len(packed), dtype=np.int32)
+    before[1:] = numbers[:-1]
+    before[starts] = held
+    previous = np.empty(len(packed), dtype=np.int32)
+    previous[rows] = before
+    ends = np.append(starts[1:], len(packed)) - 1
+    return Chains(previous, used, numbers[ends], int(np.count_nonzero(held == 0)))
+
+
+def walk_back(
+    held: NDArray[np.int64], previous: NDArray[np.int64], count: int
+) -> NDArray[np.int64] | None:
+    """Follow chains from the entries `held` until below `count`; None if one does not lead there.
+
+    `previous` holds what entries `count`, `count` + 1, ... say; a chain must only lead downwards.
+    """
+    held = held.copy()
+    while (ahead := np.flatnonzero(held >= count)).size:
+        numbers = held[ahead]
+        if int(numbers.max()) - count >= len(previous):
+            return None
+        older = previous[numbers - count]
+        if bool((older >= numbers).any() or (older < 0).any()):
+            return None
+        held[ahead] = older
+    return held
+
+
+def valid(held: NDArray[np.int32], count: int) -> NDArray[np.int32]:
+    """Slot values as RocketMQ takes them: what can't be an entry's number counts as empty."""
+    return np.where((held <= 0) | (held > count), np.int32(0), held)
+
+
+def grown(
+    header: IndexHeader,
+    physical_offsets: NDArray[np.int64],
+    store_timestamps: NDArray[np.int64],
+    fresh_slots: int,
+) -> IndexHeader:
+    """The header after these records' keys were put."""
+    is_first = header.entry_count <= FIRST_ENTRY
+    return IndexHeader(
+        begin_timestamp=int(store_timestamps[0]) if is_first else header.begin_timestamp,
+        end_timestamp=int(store_timestamps[-1]),
+        begin_physical_offset=(
+            int(physical_offsets[0]) if is_first else header.begin_physical_offset
+        ),
+        end_physical_offset=int(physical_offsets[-1]),
+        slot_count=header.slot_count + fresh_slots,
+        entry_count=header.entry_count + len(physical_offsets),
+    )
+
+
+def seconds_since(
+    before: IndexHeader, after: IndexHeader, store_timestamps: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Whole seconds from the file's begin time, as RocketMQ counts them.
+
+    The first entry of a file is counted from the begin time it inherited, before its own becomes
+    the file's: visible only in a comparison of bytes.
+    """
+    seconds = np.clip((store_timestamps - after.begin_timestamp) // 1000, 0, _MAX_SECONDS)
+    if before.entry_count <= FIRST_ENTRY:
+        inherited = before.begin_timestamp
+        elapsed = (int(store_timestamps[0]) - inherited) // 1000 if inherited > 0 else 0
+        seconds[0] = min(max(elapsed, 0), _MAX_SECONDS)
+    return seconds
+
+
+def next_name(now_ms: int, previous: int) -> int:
+    """The name of an index file made now: local time to the millisecond, after the previous one's.
+
+    >>> next_name(0, 20991231235959999)
+    20991231235960000
+    """
+    now = datetime.fromtimestamp(now_ms / 1000).astimezone()
+    name = int(now.strftime("%Y%m%d%H%M%S") + f"{now_ms % 1000:03d}")
+    return max(name, previous + 1)
