@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from broker_core.codec.decode import DEFAULT_COLUMNS
+from broker_core.errors import FilterSyntaxError
+from broker_core.filter.pipeline import MessageFilter
 from connector import errors, names
 from connector.option_table import Given, Scope
 from connector.plan.admission import Limits
@@ -107,8 +109,7 @@ class SourceOptions:
     late_is_latest: bool
     limits: Limits
     columns: tuple[str, ...]
-    tags: str | None
-    sql: str | None
+    message_filter: MessageFilter | None
     retry: Retry
     fail_on_data_loss: bool = True
     skip_corrupt: bool = False
@@ -133,8 +134,7 @@ class SourceOptions:
             late_is_latest=given.value(names.STARTING_OFFSETS_BY_TIMESTAMP_STRATEGY) == "latest",
             limits=_limits(given),
             columns=_columns(given),
-            tags=given.value(names.TAGS),
-            sql=given.value(names.SQL),
+            message_filter=_filter(given),
             retry=Retry(given.value(names.FETCH_RETRIES), given.value(names.FETCH_INTERVAL)),
             fail_on_data_loss=given.value(names.FAIL_ON_DATA_LOSS),
             skip_corrupt=given.value(names.SKIP_CORRUPT),
@@ -146,7 +146,6 @@ class SourceOptions:
             commit_offsets=given.value(names.COMMIT_OFFSETS),
             filter_pushdown=given.value(names.FILTER_PUSHDOWN),
         )
-        _check_filter(parsed)
         _check_group(parsed)
         _check_order(parsed.starting, parsed.ending)
         return parsed
@@ -204,8 +203,16 @@ class SinkOptions:
 
 
 def advice(options: Mapping[str, str], scope: Scope) -> list[str]:
-    """A sentence about every option that has no effect, for the log."""
-    return Given(options).advice(scope)
+    """A sentence about every option, or part of one, that has no effect; for the log."""
+    given = Given(options)
+    chosen = _filter(given) if scope & Scope.READ else None
+    if chosen is None or chosen.sql is None or not chosen.sql.dropped:
+        return given.advice(scope)
+    ignored = (
+        f"Option {names.SQL} is understood as {chosen.sql.describe()}; RocketMQ's grammar ignores "
+        f"the rest: {chosen.sql.dropped}"
+    )
+    return [*given.advice(scope), ignored]
 
 
 def _address(text: str) -> str:
@@ -331,11 +338,16 @@ def _group(given: Given, purpose: str) -> str:
     return group
 
 
-def _check_filter(options: SourceOptions) -> None:
-    if options.tags is not None and options.sql is not None:
+def _filter(given: Given) -> MessageFilter | None:
+    if given.has(names.TAGS) and given.has(names.SQL):
         raise errors.option_conflict(
             (names.TAGS, names.SQL), "a message is chosen by its tag or by its properties."
         )
+    try:
+        return MessageFilter.of(tags=given.value(names.TAGS), sql=given.value(names.SQL))
+    except FilterSyntaxError as error:
+        option = given.among((names.TAGS, names.SQL))[0]
+        raise errors.option_invalid_filter(option, error) from error
 
 
 def _check_group(options: SourceOptions) -> None:

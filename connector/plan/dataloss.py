@@ -8,7 +8,7 @@ a task, where the bounds are those of that moment and not of the plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 from connector import errors
@@ -33,21 +33,22 @@ def plan_ranges(
     end: Mapping[QueueRef, LogicalOffset],
     bounds: Mapping[QueueRef, Bounds],
     report: Report,
-    *,
-    start_is_initial: bool = False,
+    just_resolved: Collection[QueueRef] = (),
 ) -> list[OffsetRange]:
     """The ranges between two offsets, in queue order; queues with nothing to read have none.
 
     Bounds are only looked at for queues that `start` does not know, which are read from their
-    earliest message. `start_is_initial` says that `start` was resolved from the options just now:
-    it may then lie after an `end` that an earlier run logged, and nothing is lost, because the next
-    batch starts at that end.
+    earliest message. The start of `just_resolved` queues was found out from the options a moment
+    ago: it may lie after an `end` that an earlier run logged, and nothing is lost by that, because
+    the next batch starts at that end.
     """
     gone = start.keys() - end.keys()
     if gone:
         report(errors.queues_deleted(gone))
     found = (
-        _range_of(queue, start.get(queue), end[queue], bounds.get(queue), report, start_is_initial)
+        _old_range(OffsetRange(queue, start[queue], end[queue]), report, queue in just_resolved)
+        if queue in start
+        else _new_range(queue, end[queue], bounds.get(queue), report)
         for queue in sorted(end)
     )
     return [each for each in found if each is not None and each.size > 0]
@@ -89,21 +90,18 @@ def check_target(
             raise errors.available_now_end_after_latest(queue, end[queue], latest)
 
 
-def _range_of(
-    queue: QueueRef,
-    start: LogicalOffset | None,
-    end: LogicalOffset,
-    held: Bounds | None,
-    report: Report,
-    start_is_initial: bool,
+def _old_range(planned: OffsetRange, report: Report, is_just_resolved: bool) -> OffsetRange:
+    if planned.end < planned.start and not is_just_resolved:
+        report(errors.offset_went_back(planned.queue, planned.start, planned.end))
+    return planned
+
+
+def _new_range(
+    queue: QueueRef, end: LogicalOffset, held: Bounds | None, report: Report
 ) -> OffsetRange | None:
-    if start is not None:
-        if end < start and not start_is_initial:
-            report(errors.offset_went_back(queue, start, end))
-        return OffsetRange(queue, start, max(start, end))
     if held is None:
         report(errors.queue_start_unknown(queue))
         return None
     if held.earliest > 0:
         report(errors.new_queue_starts_late(queue, held.earliest))
-    return OffsetRange(queue, held.earliest, max(held.earliest, end))
+    return OffsetRange(queue, held.earliest, end)

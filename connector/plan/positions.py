@@ -76,10 +76,15 @@ class Answers:
 
 @dataclass(frozen=True)
 class Start:
-    """Resolved starts. `is_movable` when a second resolution could jump over unread messages."""
+    """Resolved starts.
+
+    `is_movable` when a second resolution could jump over unread messages; `given` are the queues
+    whose number the user wrote, so that no resolution can change it.
+    """
 
     offsets: dict[QueueRef, LogicalOffset]
     is_movable: bool
+    given: frozenset[QueueRef] = frozenset()
 
 
 def times_needed(position: Position, queues: Collection[QueueRef]) -> dict[QueueRef, int]:
@@ -107,6 +112,8 @@ def resolve_start(
     return Start(
         {queue: _number(value, bounds[queue]) for queue, value in symbolic.items()},
         isinstance(position, AtGroup) or LATEST in symbolic.values(),
+        frozenset(symbolic if isinstance(position, AtOffsets) else ())
+        - {queue for queue, value in symbolic.items() if value < 0},
     )
 
 

@@ -224,6 +224,8 @@ def test_an_offset_below_earliest_is_refused() -> None:
             {"minOffsetsPerTrigger": "11", "maxOffsetsPerTrigger": "10"},
             ["minOffsetsPerTrigger is 11", "maxOffsetsPerTrigger, which is 10"],
         ),
+        ({"sql": "price >"}, ["ROCKETMQ_OPTION.INVALID_FILTER", "Option sql", "^"]),
+        ({"tags": "||"}, ["ROCKETMQ_OPTION.INVALID_FILTER", "Option tags"]),
         ({"maxOffsetsPerTrigger": "0"}, ["maxOffsetsPerTrigger is '0'"]),
         ({"maxOffsetsPerTrigger": "-5"}, ["maxOffsetsPerTrigger is '-5'"]),
         ({"minPartitions": "0"}, ["minPartitions is '0'"]),
@@ -340,8 +342,16 @@ def test_values_are_never_part_of_advice() -> None:
     assert "hush" not in str(advice(BASE | {"secretKeyy": "hush"}, Scope.READ))
 
 
+def test_the_end_of_a_filter_that_rocketmq_ignores_is_mentioned() -> None:
+    sentences = advice(BASE | {"sql": "zone LIKE 'e%'"}, Scope.READ)
+
+    assert len(sentences) == 1
+    assert "LIKE 'e%'" in sentences[0]
+
+
 def test_known_options_and_spark_s_own_need_no_advice() -> None:
     given = dict.fromkeys(TABLE, "x") | {"path": "x", "checkpointLocation": "x"}
+    del given["sql"]
 
     assert advice(given, Scope.READ | Scope.WRITE) == []
 

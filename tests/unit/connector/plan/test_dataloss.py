@@ -92,7 +92,7 @@ def test_case_4_a_queue_that_became_shorter(tolerant: Tolerant) -> None:
 
 
 def test_a_start_resolved_just_now_may_lie_after_a_logged_end() -> None:
-    assert plan_ranges(at(8), at(3), {}, STRICT, start_is_initial=True) == []
+    assert plan_ranges(at(8), at(3), {}, STRICT, just_resolved=[Q0]) == []
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,11 @@ def test_a_position_becomes_numbers(
     assert start.is_movable is is_movable
 
 
+def test_only_numbers_that_the_user_wrote_are_given() -> None:
+    assert resolve_start(at('{"t":{"0":-2,"1":3}}'), BOUNDS, NOTHING).given == {Q1}
+    assert resolve_start(Earliest(), BOUNDS, NOTHING).given == frozenset()
+
+
 def test_a_group_starts_where_it_stands_and_else_at_earliest() -> None:
     start = resolve_start(AtGroup("g"), BOUNDS, Answers(of_group={Q1: LogicalOffset(3)}))
 
