@@ -152,6 +152,10 @@ class IndexFile:
             self._slots = find_slots(self.data, self.path)
         return self._slots
 
+    @slots.setter
+    def slots(self, slots: int) -> None:
+        self._slots = slots
+
     @property
     def capacity(self) -> int:
         """How many entries the file has room for, the unused number 0 included."""
@@ -175,12 +179,13 @@ class IndexFile:
         Times in an index are rounded down to seconds. CorruptRecordError as soon as an entry on
         the way contradicts the layout.
         """
-        header = self.header
         slot = wanted % self.slots
-        count = min(header.entry_count, self.capacity)
         position = HEADER_BYTES + SLOT_BYTES * slot
         number = int(self.data[position : position + SLOT_BYTES].view(SLOT)[0])
-        # A writer sets the slot before it counts the entry: number == count is one in the making.
+        # The slot first: a writer beside us only ever raises the count. Apache's sets the slot
+        # before it counts the entry, so number == count is an entry in the making.
+        header = self.header
+        count = min(header.entry_count, self.capacity)
         if number < 0 or number > count:
             raise self._corrupt(f"has {number} in slot {slot}, expected 0 to {count}")
         is_bounded = begin_ms > 0 or end_ms < MAX_TIME_MS

@@ -1,0 +1,97 @@
+"""Which directories are stores, and which hold a format that this library does not read.
+
+A store is a directory with a commit log, or with the files that a broker makes when it first
+starts. Formats that RocketMQ can use instead are recognised by what only they leave behind, and
+refused by name: a reader that did not know them would find an empty store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from broker_core.errors import FormatVersionError, StorageError, StoreNotFoundError
+from broker_core.store.segments import unreadable
+
+_SIGNS_OF_A_STORE = ("commitlog", "consumequeue", "checkpoint")
+# Directories of the RocksDB variant of config/*.json. `rocksdbstore` and `compaction` in the root
+# are made by every 5.5 broker and mean nothing.
+_ROCKSDB_CONFIG = ("rdb", "topics", "subscriptionGroups", "consumerOffsets")
+
+
+def require_store(root: Path, log_directories: Iterable[Path]) -> None:
+    """Raise unless a store that we can read lies at `root`.
+
+    StoreNotFoundError if there is none, FormatVersionError if it is of another format. Nothing is
+    created, and nothing beyond a few names is looked at.
+    """
+    try:
+        names = {path.name for path in root.iterdir()}
+    except FileNotFoundError as error:
+        message = f"There is no store at {root}: no such directory. Check the path."
+        raise StoreNotFoundError(message) from error
+    except NotADirectoryError as error:
+        message = f"{root} is a file, not a store: give the directory that holds commitlog/."
+        raise StoreNotFoundError(message) from error
+    except OSError as error:
+        raise unreadable(root, error) from error
+    _refuse_dledger(root, names)
+    if not names.intersection(_SIGNS_OF_A_STORE) and not any(map(Path.is_dir, log_directories)):
+        message = (
+            f"{root} is not a store: it has no commitlog directory and no checkpoint. Give the "
+            f"storePathRootDir of a broker, or open with mode='rw' and create=True to make one."
+        )
+        raise StoreNotFoundError(message)
+    _refuse_rocksdb(root)
+
+
+def _refuse_dledger(root: Path, names: set[str]) -> None:
+    found = sorted(name for name in names if name.startswith("dledger-"))
+    if found:
+        message = (
+            f"The store at {root} is a DLedger store ({found[0]}), whose commit log has another "
+            f"format. Read it through its brokers, with rocketmq://."
+        )
+        raise FormatVersionError(message)
+
+
+def _refuse_rocksdb(root: Path) -> None:
+    queues = root / "consumequeue"
+    if (queues / "CURRENT").exists() or any(queues.glob("*.sst")):
+        message = (
+            f"The store at {root} keeps its consume queues in RocksDB (storeType=defaultRocksDB), "
+            f"which is not supported. Read it through its broker, with rocketmq://."
+        )
+        raise FormatVersionError(message)
+    for name in _ROCKSDB_CONFIG:
+        directory = root / "config" / name
+        if directory.is_dir() and any(directory.iterdir()):
+            message = (
+                f"The store at {root} keeps its configuration in RocksDB (config/{name}), which "
+                f"is not supported. Read it through its broker, with rocketmq://."
+            )
+            raise FormatVersionError(message)
+
+
+def has_batch_queues(root: Path, topic: str) -> bool:
+    """Whether a topic has batch consume queues; the topic's name must have been checked."""
+    return (root / "batchconsumequeue" / topic).is_dir()
+
+
+def batch_queue_topics(root: Path) -> list[str]:
+    """Return the topics that have batch consume queues."""
+    try:
+        return sorted(path.name for path in (root / "batchconsumequeue").iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise unreadable(root / "batchconsumequeue", error) from error
+
+
+def batch_queue_error(topic: str) -> StorageError:
+    """Return the error for a topic whose queues have a format that we do not read."""
+    message = (
+        f"Topic {topic} has batch consume queues (queue.type=BatchCQ), which are not supported. "
+        f"Read it through its broker, with rocketmq://."
+    )
+    return FormatVersionError(message)

@@ -1,0 +1,278 @@
+"""Store reader: all that can be read of a store, without changing anything in it.
+
+Takes no lock and creates nothing, so it works on a read-only directory and beside any writer, ours
+or Apache's. Segments are mapped read-only; what consume queues point to is trusted only after the
+record itself was looked at (queue_view.py). Files that are rolled, added or deleted under a reader
+are noticed when an offset leads outside of what was listed.
+
+A store that was not closed cleanly, and that nobody is writing to, is read as recovery would leave
+it (unclean.py). Until it was closed cleanly again, bodies are checked against their checksums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
+from broker_core.codec.frames import FrameBatch
+from broker_core.errors import CorruptRecordError, OffsetRangeError
+from broker_core.store.commit_log import CommitLog
+from broker_core.store.consume_queue_ext import ConsumeQueueExt
+from broker_core.store.foreign import require_store
+from broker_core.store.index_file import MAX_TIME_MS
+from broker_core.store.index_view import IndexView
+from broker_core.store.queue_view import QueueView
+from broker_core.store.segments import Segment, unreadable
+from broker_core.store.settings import StoreSettings
+from broker_core.types import QueueRef
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.codec.record import Record
+
+MAX_LOOKUP = 64
+"""RocketMQ's `maxMsgsNumBatch`: no lookup by key gives more candidates."""
+# Entries examined at a time: two megabytes, whatever a filter leaves of them.
+_STRETCH_ENTRIES = 100_000
+
+Select = Callable[["NDArray[np.int64]", ConsumeQueueExt], "NDArray[np.bool_]"]
+"""Decides by tag fields, and the extension they may lead to, which entries are wanted."""
+
+
+class StoreReader:
+    """One store, open for reading. Not thread-safe.
+
+    StoreNotFoundError or FormatVersionError if no store that we read lies at `root`. Opening looks
+    at a few names, whatever the store's size.
+    """
+
+    def __init__(self, root: Path, settings: StoreSettings | None = None) -> None:
+        self.settings = settings or StoreSettings()
+        log_directories = self.settings.commit_log_directories(root)
+        require_store(root, log_directories)
+        self.root = root
+        self.log = CommitLog(*log_directories)
+        self._views: dict[tuple[str, int], QueueView] = {}
+        self._index = IndexView(root, self.log, self.settings)
+        self._recovered = None
+        self.is_clean = True
+
+    def close(self) -> None:
+        """Forget all maps; batches handed out stay valid."""
+        self.log.close()
+        self._views.clear()
+
+    def refresh(self) -> None:
+        """See the log's files as they are now; queues look for themselves."""
+        self.log.refresh()
+
+    # Queues
+
+    def queues(self) -> list[tuple[str, int]]:
+        """Return every (topic, queue id) that has a consume queue, sorted."""
+        return sorted(
+            (topic.name, int(queue.name))
+            for topic in _directories(self.root / "consumequeue")
+            for queue in _directories(topic)
+            if queue.name.isascii() and queue.name.isdigit()
+        )
+
+    def queue(self, topic: str, queue_id: int) -> QueueView:
+        """Return the view of one queue; the topic's name must be a legal one."""
+        view = self._views.get((topic, queue_id))
+        if view is None:
+            directory = self.root / "consumequeue" / topic / str(queue_id)
+            view = QueueView(topic, queue_id, directory, self.log)
+            self._views[topic, queue_id] = view
+        return view
+
+    def queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Return (min, max) of a queue; (0, 0) for one that never held a message."""
+        return self.queue(topic, queue_id).range()
+
+    def entries(self, topic: str, queue_id: int, start: int, end: int) -> NDArray[np.void]:
+        """Return the consume-queue entries [start, end) of a queue.
+
+        OffsetRangeError if the queue does not hold them all.
+        """
+        self._require_range(topic, queue_id, start, end)
+        return self.queue(topic, queue_id).entries(start, end)
+
+    def _require_range(self, topic: str, queue_id: int, start: int, end: int) -> None:
+        minimum, maximum = self.queue_range(topic, queue_id)
+        if not minimum <= start <= end <= maximum:
+            message = (
+                f"Queue {topic}/{queue_id} holds offsets {minimum} to {maximum}, but {start} to "
+                f"{end} was asked for; start at {minimum} or later and end by {maximum}."
+            )
+            raise OffsetRangeError(message, minimum, maximum)
+
+    # Records
+
+    def frames(
+        self,
+        topic: str,
+        queue_id: int,
+        start: int,
+        end: int,
+        *,
+        select: Select | None = None,
+        batch_rows: int = DEFAULT_BATCH_ROWS,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+        verify: bool | None = None,
+    ) -> Iterator[FrameBatch]:
+        """Yield the records [start, end) of a queue in batches, none of which spans two segments.
+
+        `select` drops entries before the log is touched; `next_offset` counts the dropped ones
+        too, so a batch may be empty and still says how far the reader came. Nothing of the records
+        is copied or checked here but where they lie. OffsetRangeError if the queue does not hold
+        all of the range, or loses it meanwhile.
+        """
+        self._require_range(topic, queue_id, start, end)
+        view = self.queue(topic, queue_id)
+        extension = ConsumeQueueExt(self.root / "consumequeue_ext" / topic / str(queue_id))
+        limits = (batch_rows, batch_bytes)
+        is_checked = not self.is_clean if verify is None else verify
+        for at in range(start, end, _STRETCH_ENTRIES):
+            stop = min(end, at + _STRETCH_ENTRIES)
+            entries = view.entries(at, stop)
+            rows = np.arange(len(entries))
+            if select is not None:
+                rows = np.flatnonzero(select(entries["tags_code"].astype(np.int64), extension))
+            for batch in self._batches(view, entries[rows], rows + at, stop, limits):
+                yield replace(batch, verify=is_checked)
+
+    def _batches(
+        self,
+        view: QueueView,
+        entries: NDArray[np.void],
+        offsets: NDArray[np.int64],
+        stop: int,
+        limits: tuple[int, int],
+    ) -> Iterator[FrameBatch]:
+        """The records behind some entries, cut where segments end and at both limits.
+
+        Examined up to `stop`, which the last batch says; without entries that is all there is.
+        """
+        queue = QueueRef(view.topic, self.settings.broker_name, view.queue_id)
+        starts = entries["physical_offset"].astype(np.int64)
+        sizes = entries["size"].astype(np.int32)
+        if not len(entries):
+            nothing = np.empty(0, dtype=np.uint8)
+            yield FrameBatch(nothing, starts, sizes, offsets, queue, next_offset=stop)
+        at = 0
+        while at < len(entries):
+            segment, buffer = self._segment_of(view, int(offsets[at]), int(starts[at]))
+            last = min(at + limits[0], int(np.searchsorted(starts, segment.end)))
+            filled = np.cumsum(sizes[at:last], dtype=np.int64)
+            last = at + max(1, int(np.searchsorted(filled, limits[1], side="right")))
+            yield FrameBatch(
+                buffer=buffer,
+                starts=starts[at:last] - segment.base,
+                sizes=sizes[at:last],
+                offsets=offsets[at:last],
+                queue=queue,
+                next_offset=int(offsets[last]) if last < len(offsets) else stop,
+                origin=segment.base,
+                name=str(segment.path),
+            )
+            at = last
+
+    def _segment_of(
+        self, view: QueueView, offset: int, physical_offset: int
+    ) -> tuple[Segment, NDArray[np.uint8]]:
+        found = self.log.locate(physical_offset)
+        if found is not None:
+            return found
+        where = f"Message {offset} of queue {view.topic}/{view.queue_id}"
+        if physical_offset < self.log.start:
+            minimum, maximum = view.range()
+            message = (
+                f"{where} was deleted with its commit-log file; the queue now holds {minimum} to "
+                f"{maximum}. Start at {minimum}."
+            )
+            raise OffsetRangeError(message, minimum, maximum)
+        message = (
+            f"{where} should lie at physical offset {physical_offset}, but no commit-log file in "
+            f"{self.root} holds it: the log spans {self.log.start} to {self.log.capacity}. Restore "
+            f"the missing file."
+        )
+        raise CorruptRecordError(message, view.directory, physical_offset)
+
+    def record_at(self, physical_offset: int) -> Record:
+        """Return the record that begins at a physical offset, body checked.
+
+        OffsetRangeError if no file holds the offset, CorruptRecordError if no record begins there.
+        """
+        return self.log.record(physical_offset)
+
+    def log_range(self) -> tuple[int, int]:
+        """Return (min, max) of the commit log: its first byte, and the end of its last record."""
+        self.refresh()
+        if self._recovered is not None:
+            return self.log.start, self._recovered.log_end
+        place = self.log.start
+        for topic, queue_id in self.queues():
+            place = max(place, self.queue(topic, queue_id).last_record_end())
+        for stretch in self.log.walk(place):
+            place = stretch.end
+        return self.log.start, place
+
+    # Searches
+
+    def search_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """Return the first offset whose store time is at or after a time, else the max."""
+        low, high = self.queue_range(topic, queue_id)
+        view = self.queue(topic, queue_id)
+        while low < high:
+            middle = (low + high) // 2
+            if self._store_time(view, middle) < timestamp_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _store_time(self, view: QueueView, offset: int) -> int:
+        entry = view.entries(offset, offset + 1)[0]
+        physical_offset, size = int(entry["physical_offset"]), int(entry["size"])
+        time_ms = self.log.store_time(physical_offset, size)
+        if time_ms is None:
+            self._segment_of(view, offset, physical_offset)
+            message = (
+                f"Message {offset} of queue {view.topic}/{view.queue_id} is not where its entry "
+                f"says: no record of {size} bytes lies at physical offset {physical_offset}. Run "
+                f"`rocketmq-broker check` on the store."
+            )
+            raise CorruptRecordError(message, view.directory, physical_offset)
+        return time_ms
+
+    def lookup(
+        self,
+        topic: str,
+        key: str,
+        limit: int = MAX_LOOKUP,
+        begin_ms: int = 0,
+        end_ms: int = MAX_TIME_MS,
+    ) -> list[int]:
+        """Return physical offsets of records that may have a key, newest first, 64 at most.
+
+        Only hashes were compared. Records that are gone are left out.
+        """
+        found = self._index.lookup(topic, key, min(limit, MAX_LOOKUP), begin_ms, end_ms)
+        return [physical_offset for physical_offset in found if physical_offset >= self.log.start]
+
+
+def _directories(path: Path) -> list[Path]:
+    """The directories directly below one; none if it does not exist."""
+    try:
+        return [child for child in path.iterdir() if child.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise unreadable(path, error) from error
