@@ -15,6 +15,7 @@ from broker_core.filter.sql92.tree import (
     Constant,
     Negate,
     Node,
+    Not,
     Number,
     Property,
     Text,
@@ -48,7 +49,7 @@ def equality(text: str, left: Node, right: Node, token: Token) -> None:
 def ordered(text: str, node: Node, token: Token) -> None:
     """An operand of an ordering or of BETWEEN is a number, a property or a negated value."""
     if isinstance(node, Boolean) or (isinstance(node, Constant) and not isinstance(node, Number)):
-        complaint = f"{token.word} takes numbers and properties, not {_kind(node)}"
+        complaint = f"{token.word} takes numbers and properties, not {_kind(node)}{_advice(node)}"
         raise syntax_error(text, token.position, complaint)
 
 
@@ -66,8 +67,14 @@ def listed(text: str, node: Node, token: Token) -> Property:
     """What stands left of IN is a property."""
     if isinstance(node, Property):
         return node
-    complaint = f"a property must stand before IN, but it is {_kind(node)}"
+    complaint = f"a property must stand before IN, not {_kind(node)}{_advice(node)}"
     raise syntax_error(text, token.position, complaint)
+
+
+def _advice(node: Node) -> str:
+    if not isinstance(node, Not):
+        return ""
+    return "; NOT takes only what stands right after it, so put the rest into parentheses"
 
 
 def _kind(node: Node) -> str:
