@@ -1,0 +1,1 @@
+"""Broker logic over a store: topics, consumer offsets, and what becomes of messages."""

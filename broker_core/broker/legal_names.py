@@ -1,0 +1,62 @@
+"""Which names topics and consumer groups may have.
+
+Letters, digits and `% | - _`, as RocketMQ has it; no name can climb out of a directory. Every name
+that comes from outside passes here before it becomes part of a path.
+"""
+
+from __future__ import annotations
+
+import re
+
+from broker_core.codec.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from broker_core.errors import InvalidNameError
+
+MAX_TOPIC = 127
+MAX_DERIVED_TOPIC = 255
+"""Retry and dead-letter topics carry a group's name behind their prefix."""
+MAX_GROUP = 255
+"""New groups are limited to 120 by 5.5, but longer ones that exist are kept."""
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
+_SHOWN = 40
+
+
+def is_legal_topic(name: str) -> bool:
+    """Whether a topic may have this name.
+
+    >>> is_legal_topic("%RETRY%billing"), is_legal_topic("../etc"), is_legal_topic("")
+    (True, False, False)
+    """
+    return _LEGAL.match(name) is not None and len(name) <= _limit(name)
+
+
+def check_topic(name: str) -> str:
+    """Return the name if a topic may have it, else raise InvalidNameError."""
+    if not is_legal_topic(name):
+        raise _refusal("Topic", name, _limit(name))
+    return name
+
+
+def check_group(name: str) -> str:
+    """Return the name if a consumer group may have it, else raise InvalidNameError."""
+    if not _LEGAL.match(name) or len(name) > MAX_GROUP:
+        raise _refusal("Group", name, MAX_GROUP)
+    return name
+
+
+def _limit(name: str) -> int:
+    is_derived = name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
+    return MAX_DERIVED_TOPIC if is_derived else MAX_TOPIC
+
+
+def _refusal(kind: str, name: str, limit: int) -> InvalidNameError:
+    shown = repr(name if len(name) <= _SHOWN else name[:_SHOWN] + "…")
+    if not name:
+        what = "is empty"
+    elif len(name) > limit:
+        what = f"has {len(name)} characters, {limit} are allowed"
+    else:
+        illegal = next(letter for letter in name if not _LEGAL.match(letter))
+        what = f"contains {illegal!r}"
+    message = f"{kind} name {shown} {what}; use letters, digits and % | - _ only."
+    return InvalidNameError(message)
