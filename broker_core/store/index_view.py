@@ -1,8 +1,8 @@
 """Index view: records by key, from the index files or, where those can't be trusted, from the log.
 
 After an unclean stop an index file may lack entries or hold half of one, and nothing in it would
-tell. Only files that were filled and flushed before the checkpoint's index time are certain; what
-comes after them is indexed anew, in memory, at the first lookup.
+tell. Then only the files that recovery would keep are used; what comes after them is indexed anew,
+in memory, at the first lookup.
 
 A lookup gives candidates: records with a key of the same hash. Whoever asks compares the texts.
 """
@@ -20,21 +20,21 @@ from broker_core.codec.frames import FrameBatch
 from broker_core.store.index_file import (
     MAX_TIME_MS,
     IndexFile,
-    IndexHeader,
     key_hash,
     list_index_files,
 )
 
 if TYPE_CHECKING:
     from broker_core.store.commit_log import CommitLog
+    from broker_core.store.index_plan import IndexPlan
+    from broker_core.store.recovery import RecoveryPlan
     from broker_core.store.settings import StoreSettings
 
 
 class IndexView:
     """All index files of a store. Not thread-safe.
 
-    `trusted_ms` is the time up to which files are certain, None if all of them are. `log_end` is
-    where the log's valid data ends, None if the bytes say so themselves.
+    `recovery` is what a store that was left unclean still needs.
     """
 
     def __init__(
@@ -42,13 +42,11 @@ class IndexView:
         root: Path,
         log: CommitLog,
         settings: StoreSettings,
-        trusted_ms: int | None = None,
-        log_end: int | None = None,
+        recovery: RecoveryPlan | None = None,
     ) -> None:
         self._directory = root / "index"
         self._log = log
-        self._trusted_ms = trusted_ms
-        self._log_end = log_end
+        self._recovery = recovery
         self._rebuilt: _RebuiltIndex | None = None
         self._slots: dict[int, int] = {}
         if {"maxHashSlotNum", "maxIndexNum"} <= settings.given:
@@ -67,9 +65,10 @@ class IndexView:
 
     def _candidates(self, wanted: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         files = self._files()
-        if self._trusted_ms is not None:
-            files = [file for file in files if file.header.end_timestamp <= self._trusted_ms]
-            yield from self._rebuild(files).lookup(wanted, begin_ms, end_ms)
+        if self._recovery is not None and self._recovery.index is not None:
+            last = _last_kept(self._recovery.index)
+            files = [file for file in files if last is None or int(file.path.name) <= last]
+            yield from self._rebuild(self._recovery).lookup(wanted, begin_ms, end_ms)
         for file in reversed(files):
             header = file.header
             if header.begin_timestamp <= end_ms and header.end_timestamp >= begin_ms:
@@ -95,24 +94,32 @@ class IndexView:
             self._slots[length] = next(telling, file).slots
         return self._slots[length]
 
-    def _rebuild(self, trusted: list[IndexFile]) -> _RebuiltIndex:
+    def _rebuild(self, recovery: RecoveryPlan) -> _RebuiltIndex:
         if self._rebuilt is None:
-            header = trusted[-1].header if trusted else IndexHeader()
-            start = max(self._log.start, header.end_physical_offset)
-            self._rebuilt = _RebuiltIndex(self._log, start, self._log_end)
+            assert recovery.index is not None, "asked only where the index changes"
+            start = max(self._log.start, recovery.index.from_offset)
+            self._rebuilt = _RebuiltIndex(self._log, start, recovery.log_end)
         return self._rebuilt
+
+
+def _last_kept(plan: IndexPlan) -> int | None:
+    """The newest file, its name as a number, that recovery keeps entries of; None: all files."""
+    if plan.rewind_to is None:
+        return None
+    is_emptied = plan.rewind_to.header.entry_count <= 1
+    return plan.rewind_to.name - 1 if is_emptied else plan.rewind_to.name
 
 
 class _RebuiltIndex:
     """Keys of the log's records from an offset on, in memory, in the order of the log."""
 
-    def __init__(self, log: CommitLog, start: int, end: int | None) -> None:
+    def __init__(self, log: CommitLog, start: int, end: int) -> None:
         hashes = [np.empty(0, dtype=np.int32)]
         offsets = [np.empty(0, dtype=np.int64)]
         times = [np.empty(0, dtype=np.int64)]
         for stretch in log.walk(start):
             physical = stretch.starts + stretch.segment.base
-            kept = slice(0, None if end is None else int(np.searchsorted(physical, end)))
+            kept = slice(0, int(np.searchsorted(physical, end)))
             frames = FrameBatch(
                 buffer=stretch.buffer,
                 starts=stretch.starts[kept],

@@ -26,15 +26,20 @@ from broker_core.store.consume_queue_ext import ConsumeQueueExt
 from broker_core.store.foreign import require_store
 from broker_core.store.index_file import MAX_TIME_MS
 from broker_core.store.index_view import IndexView
+from broker_core.store.log_scan import end_of_stretch
+from broker_core.store.queue_plan import list_queues
 from broker_core.store.queue_view import QueueView
-from broker_core.store.segments import Segment, unreadable
+from broker_core.store.segments import Segment
 from broker_core.store.settings import StoreSettings
+from broker_core.store.unclean import StoreState, examine_store
 from broker_core.types import QueueRef
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.record import Record
+    from broker_core.store.queue_writer import QueueKey
+    from broker_core.store.recovery import RecoveryPlan
 
 MAX_LOOKUP = 64
 """RocketMQ's `maxMsgsNumBatch`: no lookup by key gives more candidates."""
@@ -58,38 +63,52 @@ class StoreReader:
         require_store(root, log_directories)
         self.root = root
         self.log = CommitLog(*log_directories)
-        self._views: dict[tuple[str, int], QueueView] = {}
-        self._index = IndexView(root, self.log, self.settings)
-        self._recovered = None
-        self.is_clean = True
+        self._views: dict[QueueKey, QueueView] = {}
+        self._state: StoreState | None = None
+        self._index: IndexView | None = None
 
     def close(self) -> None:
         """Forget all maps; batches handed out stay valid."""
         self.log.close()
-        self._views.clear()
+        self._forget()
 
     def refresh(self) -> None:
-        """See the log's files as they are now; queues look for themselves."""
+        """See the log's files as they are now, and whether an unclean store was recovered.
+
+        Queues look for themselves.
+        """
         self.log.refresh()
+        if self._state and self._state.recovery and not self._state.is_current(self.root):
+            self._forget()
+
+    def _forget(self) -> None:
+        self._views.clear()
+        self._state = None
+        self._index = None
+
+    @property
+    def recovery(self) -> RecoveryPlan | None:
+        """What recovery would do; None for a store that was closed, or is being written."""
+        if self._state is None:
+            self._state = examine_store(self.root, self.settings)
+        return self._state.recovery
 
     # Queues
 
-    def queues(self) -> list[tuple[str, int]]:
-        """Return every (topic, queue id) that has a consume queue, sorted."""
-        return sorted(
-            (topic.name, int(queue.name))
-            for topic in _directories(self.root / "consumequeue")
-            for queue in _directories(topic)
-            if queue.name.isascii() and queue.name.isdigit()
-        )
+    def queues(self) -> list[QueueKey]:
+        """Return every (topic, queue id) that has a consume queue, or would have one, sorted."""
+        missing = self.recovery.queues.keys() if self.recovery else ()
+        return sorted({*list_queues(self.root / "consumequeue"), *missing})
 
     def queue(self, topic: str, queue_id: int) -> QueueView:
         """Return the view of one queue; the topic's name must be a legal one."""
-        view = self._views.get((topic, queue_id))
+        key = (topic, queue_id)
+        view = self._views.get(key)
         if view is None:
             directory = self.root / "consumequeue" / topic / str(queue_id)
-            view = QueueView(topic, queue_id, directory, self.log)
-            self._views[topic, queue_id] = view
+            overlay = self.recovery.queues.get(key) if self.recovery else None
+            view = QueueView(topic, queue_id, directory, self.log, overlay)
+            self._views[key] = view
         return view
 
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
@@ -138,7 +157,7 @@ class StoreReader:
         view = self.queue(topic, queue_id)
         extension = ConsumeQueueExt(self.root / "consumequeue_ext" / topic / str(queue_id))
         limits = (batch_rows, batch_bytes)
-        is_checked = not self.is_clean if verify is None else verify
+        is_checked = self.recovery is not None if verify is None else verify
         for at in range(start, end, _STRETCH_ENTRIES):
             stop = min(end, at + _STRETCH_ENTRIES)
             entries = view.entries(at, stop)
@@ -215,13 +234,13 @@ class StoreReader:
     def log_range(self) -> tuple[int, int]:
         """Return (min, max) of the commit log: its first byte, and the end of its last record."""
         self.refresh()
-        if self._recovered is not None:
-            return self.log.start, self._recovered.log_end
+        if self.recovery is not None:
+            return self.log.start, self.recovery.log_end
         place = self.log.start
         for topic, queue_id in self.queues():
             place = max(place, self.queue(topic, queue_id).last_record_end())
         for stretch in self.log.walk(place):
-            place = stretch.end
+            place = end_of_stretch(stretch)
         return self.log.start, place
 
     # Searches
@@ -264,15 +283,7 @@ class StoreReader:
 
         Only hashes were compared. Records that are gone are left out.
         """
+        if self._index is None:
+            self._index = IndexView(self.root, self.log, self.settings, self.recovery)
         found = self._index.lookup(topic, key, min(limit, MAX_LOOKUP), begin_ms, end_ms)
         return [physical_offset for physical_offset in found if physical_offset >= self.log.start]
-
-
-def _directories(path: Path) -> list[Path]:
-    """The directories directly below one; none if it does not exist."""
-    try:
-        return [child for child in path.iterdir() if child.is_dir()]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise unreadable(path, error) from error
