@@ -1,1 +1,6 @@
 """RocketMQ for Spark: `spark.readStream.format("rocketmq")` and the way back."""
+
+from connector.source import RocketMQDataSource
+from connector.source import RocketMQDataSource as DefaultSource
+
+__all__ = ["DefaultSource", "RocketMQDataSource"]

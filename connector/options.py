@@ -69,6 +69,11 @@ class ClientOptions:
     tls_key: str | None = None
     tls_server_name: str | None = None
 
+    @property
+    def has_index(self) -> bool:
+        """Whether the broker finds *all* messages with a key; a cluster gives the newest only."""
+        return not self.address.lower().startswith("rocketmq:")
+
     @classmethod
     def parse(cls, given: Given) -> ClientOptions:
         """The address, checked for its form, and the credentials."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from broker_core.filter.tags import TagFilter
 from broker_core.types import QueueRef
 from connector.plan.offsets import MAX_LONG
 
@@ -67,6 +68,11 @@ class Pushed:
     def reads(self, queue: QueueRef) -> bool:
         """Whether a queue can hold a message that satisfies all predicates."""
         return all(holds(each, QUEUE_COLUMNS[each.column](queue)) for each in self.of_queue)
+
+    @property
+    def tag_filter(self) -> TagFilter | None:
+        """The tags as a filter; None where tags do not matter."""
+        return None if self.tags is None else TagFilter("||".join(sorted(self.tags)))
 
     @property
     def is_empty(self) -> bool:
@@ -164,8 +170,15 @@ def _take_tags(pushed: Pushed, each: Predicate) -> tuple[Pushed, bool]:
             wanted = frozenset(values)
         case _:
             return pushed, False
+    if not all(_is_tag(text) for text in wanted):
+        return pushed, False
     both = wanted if pushed.tags is None else pushed.tags & wanted
     return replace(pushed, tags=both), True
+
+
+def _is_tag(text: str) -> bool:
+    """Whether a tag expression can name this text: not blank, no `||` in it, not `*`."""
+    return bool(text.strip("|")) and TagFilter(text).tags == (text,)
 
 
 def _take_lookup(pushed: Pushed, each: Predicate) -> Pushed:

@@ -126,6 +126,11 @@ def test_contradicting_tags_read_nothing() -> None:
     [
         Predicate("tags", "EqualTo", "A", is_negated=True),
         Predicate("tags", "IsNull"),
+        Predicate("tags", "EqualTo", "*"),
+        Predicate("tags", "EqualTo", "||"),
+        Predicate("tags", "EqualTo", "A || B"),
+        Predicate("tags", "EqualTo", " A"),
+        Predicate("tags", "EqualTo", ""),
         Predicate("tags", "In", ["A", None]),
         Predicate("tags", "StringStartsWith", "A"),
         Predicate("tags", "EqualNullSafe", None),

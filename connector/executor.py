@@ -1,0 +1,136 @@
+"""Reading in a task: frames from the broker, Arrow batches to Spark.
+
+Memory is bounded by one batch, whatever the range: a batch ends at `batchRows` rows or 64 MiB of
+records, and nothing is kept once Spark has taken it. Only requested columns are built. Bounds are
+asked for when the task begins, so what expired since the plan was made is found here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from broker_core.codec.decode import decode
+from broker_core.errors import (
+    BrokerError,
+    CorruptRecordError,
+    OffsetRangeError,
+    TopicNotFoundError,
+)
+from broker_core.filter.pipeline import MessageFilter
+from broker_core.types import LogicalOffset, OffsetRange
+from connector import opening
+from connector.plan.bounded import Piece, resolve
+from connector.plan.dataloss import policy, readable
+from connector.plan.positions import Bounds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from broker_core.api import Broker
+    from broker_core.codec.frames import FrameBatch
+    from broker_core.types import QueueRef
+    from connector.options import SourceOptions
+
+log = logging.getLogger(__name__)
+
+BATCH_BYTES = 64 << 20
+ACTION = "deliver messages"
+_NOTHING = Bounds(LogicalOffset(0), LogicalOffset(0))
+
+
+def read_piece(
+    options: SourceOptions, piece: Piece, message_filter: MessageFilter | None
+) -> Iterator[pa.RecordBatch]:
+    """The messages of a piece of a queue, as Arrow batches in queue order."""
+    client = options.client
+    try:
+        broker = opening.cached_reader(client)
+        yield from PieceReader(broker, options, message_filter).read(piece)
+    except BrokerError as error:
+        opening.forget(client)
+        raise opening.translate(error, client.address, ACTION, attempts=1) from error
+
+
+class PieceReader:
+    """Reads one range; keeps its place, so that it can go on after a part that has expired."""
+
+    def __init__(
+        self, broker: Broker, options: SourceOptions, message_filter: MessageFilter | None
+    ) -> None:
+        self._broker = broker
+        self._options = options
+        self._filter = message_filter
+        self._report = policy(fail=options.fail_on_data_loss, warn=log.warning)
+
+    def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        """Batches of the piece, in order."""
+        rest = self._first_look(piece)
+        while rest.size:
+            try:
+                for frames in self._pull(rest):
+                    rest = replace(rest, start=LogicalOffset(frames.next_offset))
+                    yield from self._decoded(frames)
+            except (OffsetRangeError, TopicNotFoundError):
+                # Not all of it is there, or retention was faster than we: see what is left.
+                left = readable(rest, held_now(self._broker, rest.queue), self._report)
+                if left == rest:
+                    raise
+                rest = left
+            else:
+                self._require_end(rest)
+                return
+
+    def _first_look(self, piece: Piece) -> OffsetRange:
+        """The range to try. Known numbers are tried as they are: mostly all of it is there."""
+        if piece.start is not None and piece.end is not None:
+            both = Bounds(LogicalOffset(0), piece.end)
+            return resolve(piece, both, self._report)
+        return resolve(piece, held_now(self._broker, piece.queue), self._report)
+
+    def _require_end(self, rest: OffsetRange) -> None:
+        """A broker that delivers less than it was asked for, without a word, loses messages."""
+        if rest.size:
+            raise OffsetRangeError(
+                f"Queue {rest.queue} delivered messages up to {rest.start} only, not to {rest.end}."
+            )
+
+    def _pull(self, wanted: OffsetRange) -> Iterator[FrameBatch]:
+        return self._broker.pull(
+            wanted,
+            message_filter=self._filter,
+            batch_rows=self._options.batch_rows,
+            batch_bytes=BATCH_BYTES,
+        )
+
+    def _decoded(self, frames: FrameBatch) -> Iterator[pa.RecordBatch]:
+        if not len(frames):
+            return
+        name = frames.queue.broker_name if frames.queue else ""
+        try:
+            yield decode(frames, self._options.columns, name)
+        except CorruptRecordError as error:
+            if not self._options.skip_corrupt:
+                raise
+            if len(frames) > 1:
+                half = len(frames) // 2
+                yield from self._decoded(frames.slice(0, half))
+                yield from self._decoded(frames.slice(half, len(frames)))
+                return
+            log.warning(
+                "event=corrupt_record_skipped queue=%s offset=%d: %s",
+                frames.queue,
+                int(frames.offsets[0]),
+                error,
+            )
+
+
+def held_now(broker: Broker, queue: QueueRef) -> Bounds:
+    """What a queue holds at this moment; nothing if it, or its topic, is gone."""
+    try:
+        held = broker.offsets(queue.topic).get(queue)
+    except TopicNotFoundError:
+        return _NOTHING
+    return _NOTHING if held is None else Bounds(*held)

@@ -1,0 +1,92 @@
+"""Reading through the index: the few messages with a key or an id, instead of a scan.
+
+The index answers for a whole topic; what it finds is kept as far as it lies in the pieces that the
+query reads. Spark evaluates its predicate on the rows again, so finding too much does no harm, and
+finding too little must not happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.codec.decode import PROPERTY_PREFIX, schema_of
+from broker_core.errors import BrokerError, MessageNotFoundError
+from connector import opening
+from connector.executor import ACTION, held_now
+from connector.plan.bounded import present
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker_core.api import Broker
+    from broker_core.filter.pipeline import MessageFilter
+    from broker_core.types import OffsetRange
+    from connector.options import SourceOptions
+    from connector.partition import LookupPartition
+
+NO_LIMIT = 2**31 - 1
+
+
+def read_lookup(
+    options: SourceOptions, wanted: LookupPartition, message_filter: MessageFilter | None
+) -> Iterator[pa.RecordBatch]:
+    """The messages that the index finds, as far as they lie in the wanted pieces."""
+    client = options.client
+    try:
+        broker = opening.cached_reader(client)
+        ranges = [present(piece, held_now(broker, piece.queue)) for piece in wanted.pieces]
+        found = _within(_find(broker, wanted), ranges)
+        if message_filter is not None and message_filter.tags is not None:
+            tags = found["tags"].combine_chunks()
+            found = found.filter(pa.array(message_filter.tags.select_texts(tags)))
+        yield from project(found, options.columns).to_batches()
+    except BrokerError as error:
+        opening.forget(client)
+        raise opening.translate(error, client.address, ACTION, attempts=1) from error
+
+
+def project(found: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The requested columns of a table that has them all."""
+    return pa.table([_column(found, each) for each in columns], schema=schema_of(columns))
+
+
+def _find(broker: Broker, wanted: LookupPartition) -> pa.Table:
+    """What has the key or the id, each message once."""
+    found = broker.query(wanted.topic, wanted.lookup.text, limit=NO_LIMIT)
+    if wanted.lookup.column != "msgId":
+        return found
+    try:
+        by_id = broker.message(wanted.lookup.text)  # an offset id is in no index
+    except MessageNotFoundError:
+        return found
+    by_id = by_id.filter(pc.equal(by_id["topic"], wanted.topic))
+    known = pc.is_in(by_id["physicalOffset"], found["physicalOffset"].combine_chunks())
+    return pa.concat_tables([found, by_id.filter(pc.invert(known))])
+
+
+def _within(found: pa.Table, ranges: Sequence[OffsetRange]) -> pa.Table:
+    masks = [
+        reduce(
+            pc.and_,
+            [
+                pc.equal(found["brokerName"], each.queue.broker_name),
+                pc.equal(found["queueId"], each.queue.queue_id),
+                pc.greater_equal(found["queueOffset"], each.start),
+                pc.less(found["queueOffset"], each.end),
+            ],
+        )
+        for each in ranges
+    ]
+    return found.filter(reduce(pc.or_, masks)) if masks else found.slice(0, 0)
+
+
+def _column(found: pa.Table, column: str) -> pa.ChunkedArray:
+    if not column.startswith(PROPERTY_PREFIX):
+        return found[column]
+    name = pa.scalar(column.removeprefix(PROPERTY_PREFIX))
+    return pc.map_lookup(found["properties"], name, "last")

@@ -1,0 +1,183 @@
+"""The life of one streaming query on the driver, without Spark: start, advance, plan, report.
+
+What survives a restart is Spark's offset log alone; everything kept here may be lost at any line.
+Three things are kept, each for one run of the query:
+
+- the initial offset. Spark asks for it more than once and writes it down nowhere. The answers of
+  one run must agree, and a start that could move over unread messages (latest, a group's place) is
+  pinned: the first batch is empty, so that the start reaches the offset log before anything else.
+- the target of an AvailableNow run: what was there when the run first looked.
+- when the last batch was worth running, for minOffsetsPerTrigger.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from broker_core.types import LogicalOffset, OffsetRange, QueueRef
+from connector.plan.admission import Limits, admit, is_worth_a_batch, keep_shrunk
+from connector.plan.dataloss import check_target, plan_ranges, policy
+from connector.plan.offsets import SourceOffset
+from connector.plan.positions import Bounds, Start, resolve_start
+from connector.plan.split import split
+
+if TYPE_CHECKING:
+    from connector.clock import Clock
+    from connector.options import SourceOptions
+    from connector.queues import Queues
+
+log = logging.getLogger(__name__)
+
+IDLE_PAUSE_MS = 25
+
+
+class MicroBatches:
+    """Decides what each micro-batch reads. One instance per run of a query; not thread-safe."""
+
+    def __init__(self, options: SourceOptions, queues: Queues, clock: Clock) -> None:
+        self._options = options
+        self._queues = queues
+        self._clock = clock
+        self._initial: Start | None = None
+        self._is_pinned = False
+        self._aims = False
+        self._target: dict[QueueRef, LogicalOffset] | None = None
+        self._fired_ms = 0
+        self._idle_since_ms: int | None = None
+        self._latest: SourceOffset | None = None
+        self._reported: SourceOffset | None = None
+        self._report_loss = policy(fail=options.fail_on_data_loss, warn=log.warning)
+
+    def initial(self) -> SourceOffset:
+        """Where a query without a checkpoint starts; the same in every call of this run."""
+        if self._initial is None:
+            self._initial = self._resolve_start()
+        return SourceOffset(self._initial.offsets)
+
+    def aim(self) -> None:
+        """Make this an AvailableNow run.
+
+        The target is taken at the next `advance`, not here: a batch that an earlier run left undone
+        is planned before that and must not be judged by it.
+        """
+        self._aims = True
+
+    def advance(self, start: SourceOffset, limits: Limits) -> SourceOffset:
+        """Where the batch after `start` ends; `start` itself if there is nothing to run."""
+        self._pause_if_idle()
+        self._report_progress(start)
+        bounds = self._queues.settled_bounds(self._options.subscription, start)
+        end = self._end(start, bounds, limits)
+        self._idle_since_ms = self._clock.now_ms() if end == start else None
+        return end
+
+    def latest(self) -> SourceOffset | None:
+        """What `advance` last saw at the broker."""
+        return self._latest
+
+    def plan(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
+        """The ranges of a batch, cut into tasks."""
+        is_initial = self._initial is not None and start == SourceOffset(self._initial.offsets)
+        resolved = start.keys() - self._initial.given if self._initial and is_initial else set()
+        has_new_queues = not start.keys() >= end.keys()
+        bounds: dict[QueueRef, Bounds] = {}
+        if has_new_queues or self._target is not None:
+            bounds = self._queues.bounds(self._options.subscription, {*start, *end})
+        if self._target is not None:
+            check_target(end, self._target, bounds)
+        self._log_skipped(start, end, resolved)
+        return split(
+            plan_ranges(start, end, bounds, self._report_loss, resolved),
+            min_tasks=self._options.min_partitions,
+            max_messages=self._options.max_records_per_partition,
+        )
+
+    def finished(self, end: SourceOffset) -> None:
+        """A batch that ended here is committed."""
+        self._report_progress(end)
+
+    def close(self) -> None:
+        """Let go of the broker."""
+        self._queues.close()
+
+    def _resolve_start(self) -> Start:
+        position = self._options.starting
+        assert position is not None, "options were not prepared for a stream"
+        bounds = self._queues.bounds(self._options.subscription)
+        start = resolve_start(
+            position,
+            bounds,
+            self._queues.answers(position, bounds.keys()),
+            late_is_latest=self._options.late_is_latest,
+        )
+        log.info("event=start offsets=%s", SourceOffset(start.offsets).render())
+        return start
+
+    def _end(
+        self, start: SourceOffset, bounds: dict[QueueRef, Bounds], limits: Limits
+    ) -> SourceOffset:
+        available = {queue: held.latest for queue, held in bounds.items()}
+        if not self._options.fail_on_data_loss:
+            available = keep_shrunk(start, available)
+        if self._aims and self._target is None:
+            self._target = available
+        self._latest = SourceOffset(available)
+        reachable = available if self._target is None else self._target
+        # No queue at all: an empty offset would forget every place, and Spark knows no "none yet".
+        if not reachable or self._must_pin(start) or not self._fires(start, reachable, limits):
+            return start
+        return SourceOffset(admit(start, reachable, bounds, limits, self._queues.measure))
+
+    def _must_pin(self, start: SourceOffset) -> bool:
+        """Whether this batch must be empty, to write a movable start down; once per run."""
+        if self._is_pinned or self._initial is None or not self._initial.is_movable:
+            return False
+        self._is_pinned = True
+        return start == SourceOffset(self._initial.offsets)
+
+    def _fires(
+        self, start: SourceOffset, end: dict[QueueRef, LogicalOffset], limits: Limits
+    ) -> bool:
+        now_ms = self._clock.now_ms()
+        if not is_worth_a_batch(start, end, limits, now_ms - self._fired_ms):
+            return False
+        self._fired_ms = now_ms
+        return True
+
+    def _pause_if_idle(self) -> None:
+        """Spare the broker: with nothing to do Spark asks about every 12 ms.
+
+        Waiting before asking, instead of repeating an answer, keeps every answer fresh: a message
+        that was sent before the call is seen by it.
+        """
+        if self._idle_since_ms is None:
+            return
+        rest_ms = IDLE_PAUSE_MS - (self._clock.now_ms() - self._idle_since_ms)
+        if 0 < rest_ms <= IDLE_PAUSE_MS:
+            self._clock.sleep_ms(rest_ms)
+
+    def _report_progress(self, done: SourceOffset) -> None:
+        """Tell the consumer group. `done` is where the last committed batch ended.
+
+        Spark commits batch N to the source only when batch N + 1 begins, but it asks for the next
+        offset as soon as batch N is in its commit log; so progress is reported at both.
+        """
+        group = self._options.consumer_group
+        is_initial = self._initial is not None and done == SourceOffset(self._initial.offsets)
+        if not self._options.commit_offsets or group is None or is_initial:
+            return
+        if done != self._reported:
+            self._queues.commit(group, done)
+            self._reported = done
+
+    def _log_skipped(self, start: SourceOffset, end: SourceOffset, resolved: set[QueueRef]) -> None:
+        for queue in sorted(resolved & end.keys()):
+            if end[queue] < start[queue]:
+                log.warning(
+                    "event=first_batch_replayed queue=%s end=%d now_starts_at=%d: messages before "
+                    "it may have expired since",
+                    queue,
+                    end[queue],
+                    start[queue],
+                )

@@ -1,0 +1,89 @@
+"""Opening brokers, and putting their errors into the connector's words.
+
+A task opens its broker once per worker process and keeps it: Spark reuses workers, so a cached
+broker saves the mapping of files or a connection per task. The cache belongs to one process (its
+key has the process id), for neither files nor sockets may be shared across a fork.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+from broker_core import errors as core
+from connector import errors
+from connector.secret import Secret
+
+if TYPE_CHECKING:
+    from broker_core.api import Broker
+    from connector.options import ClientOptions
+
+Mode = Literal["r", "rw"]
+
+_cached: dict[tuple[int, ClientOptions], Broker] = {}
+
+
+def open_client(client: ClientOptions, mode: Mode = "r") -> Broker:
+    """A broker for the options; the caller closes it."""
+    from broker_core import open_broker
+
+    return open_broker(client.address, mode=mode, **_credentials(client))
+
+
+def cached_reader(client: ClientOptions) -> Broker:
+    """This process's read-only broker for the options; nobody closes it but `forget`."""
+    key = (os.getpid(), client)
+    if key not in _cached:
+        for other in [known for known in _cached if known[0] != key[0]]:
+            del _cached[other]  # inherited by a fork: its files and sockets are the parent's
+        _cached[key] = open_client(client)
+    return _cached[key]
+
+
+def forget(client: ClientOptions) -> None:
+    """Close the cached broker after an error, so that the next task opens a new one."""
+    broker = _cached.pop((os.getpid(), client), None)
+    if broker is not None:
+        broker.close()
+
+
+@contextmanager
+def translated(address: str, action: str, attempts: int = 1) -> Iterator[None]:
+    """Let a broker's errors leave the block as the connector's."""
+    try:
+        yield
+    except core.BrokerError as error:
+        raise translate(error, address, action, attempts) from error
+
+
+def translate(
+    error: core.BrokerError, address: str, action: str, attempts: int
+) -> errors.ConnectorError:
+    """What a broker's error means to a Spark user."""
+    if isinstance(error, core.CorruptRecordError):
+        return errors.broker_store_damaged(address, action, error)
+    if isinstance(error, core.UnsupportedError):
+        return errors.broker_unsupported(address, action, error)
+    if error.retryable:
+        return errors.broker_unavailable(address, action, attempts, error)
+    return errors.broker_failed(address, action, error)
+
+
+def _credentials(client: ClientOptions) -> dict[str, str]:
+    given = {
+        "access_key": client.access_key,
+        "secret_key": client.secret_key,
+        "security_token": client.security_token,
+        "token": client.token,
+        "tls_ca": client.tls_ca,
+        "tls_cert": client.tls_cert,
+        "tls_key": client.tls_key,
+        "tls_server_name": client.tls_server_name,
+    }
+    return {
+        name: value.reveal() if isinstance(value, Secret) else value
+        for name, value in given.items()
+        if value is not None
+    }

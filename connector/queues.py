@@ -1,0 +1,187 @@
+"""The driver's view of the broker: which queues there are and what they hold.
+
+Every question is repeated as `fetchOffset.numRetries` says, on a broker opened anew, and answers
+are plain values for the planner. A topic that is named and missing is an error, unless the query
+has read it before: then it is gone, and data loss is the planner's decision.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from broker_core import errors as core
+from broker_core.types import LogicalOffset, OffsetRange, QueueRef
+from connector import errors
+from connector.opening import translate
+from connector.plan.positions import Answers, AtGroup, Bounds, Position, times_needed
+from connector.plan.subscription import Pattern, Subscription
+
+if TYPE_CHECKING:
+    from broker_core.api import Broker
+    from connector.clock import Clock
+    from connector.options import Retry
+
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+MEASURED_ROWS = 1 << 20
+
+
+class Queues:
+    """Asks one broker, with retries. `opener` gives a new broker whenever one is needed."""
+
+    def __init__(
+        self, opener: Callable[[], Broker], address: str, retry: Retry, clock: Clock
+    ) -> None:
+        self._opener = opener
+        self._address = address
+        self._retry = retry
+        self._clock = clock
+        self._broker: Broker | None = None
+
+    def bounds(
+        self, subscription: Subscription, known: Collection[QueueRef] = ()
+    ) -> dict[QueueRef, Bounds]:
+        """What every subscribed queue holds now, in order; queues `known` before may be gone."""
+        topics_known = {queue.topic for queue in known}
+
+        def ask(broker: Broker) -> dict[QueueRef, Bounds]:
+            existing = broker.topics() if isinstance(subscription, Pattern) else []
+            found: dict[QueueRef, Bounds] = {}
+            for topic in subscription.needed(existing):
+                may_be_gone = topic in topics_known or isinstance(subscription, Pattern)
+                found |= _bounds_of(broker, topic, may_be_gone=may_be_gone)
+            return {queue: found[queue] for queue in subscription.select(found)}
+
+        return self._ask("list the queues to read", ask, subscription.option)
+
+    def settled_bounds(
+        self, subscription: Subscription, start: Mapping[QueueRef, LogicalOffset]
+    ) -> dict[QueueRef, Bounds]:
+        """As `bounds`, asked again while a queue seems shorter than what was read of it.
+
+        A broker that has just started, or a route that is being changed, may answer with less than
+        is there; only an answer that is repeated is believed.
+        """
+        found = self.bounds(subscription, start)
+        for _ in range(self._retry.attempts - 1):
+            if all(found[queue].latest >= start[queue] for queue in start if queue in found):
+                break
+            self._clock.sleep_ms(self._retry.interval_ms)
+            found = self.bounds(subscription, start)
+        return found
+
+    def answers(self, position: Position, queues: Collection[QueueRef]) -> Answers:
+        """What the broker says about the timestamps or the group of a position."""
+        by_time = self.offsets_at(times_needed(position, queues))
+        if not isinstance(position, AtGroup):
+            return Answers(by_time)
+        topics = sorted({queue.topic for queue in queues})
+
+        def ask(broker: Broker) -> dict[QueueRef, LogicalOffset]:
+            return {
+                queue: offset
+                for topic in topics
+                for queue, offset in broker.consumer_offsets(position.group, topic).items()
+            }
+
+        return Answers(by_time, self._ask(f"tell where group {position.group} stands", ask))
+
+    def offsets_at(self, times: Mapping[QueueRef, int]) -> dict[QueueRef, LogicalOffset]:
+        """The first offset stored at or after a time (ms) in each queue, else its end."""
+
+        def ask(broker: Broker) -> dict[QueueRef, LogicalOffset]:
+            return {
+                queue: broker.offset_at(
+                    queue.topic, queue.queue_id, timestamp_ms, broker_name=queue.broker_name
+                )
+                for queue, timestamp_ms in times.items()
+            }
+
+        return self._ask("find offsets by time", ask) if times else {}
+
+    def measure(self, wanted: OffsetRange, size_bytes: int) -> LogicalOffset:
+        """The offset at which a range has used up so many stored bytes, after one message at least.
+
+        Only sizes are looked at; an embedded broker touches no message for it.
+        """
+
+        def ask(broker: Broker) -> LogicalOffset:
+            used = 0
+            for frames in broker.pull(wanted, batch_rows=MEASURED_ROWS, batch_bytes=size_bytes):
+                ends = used + frames.sizes.cumsum(dtype="int64")
+                fitting = int((ends <= size_bytes).sum())
+                if fitting < len(frames):
+                    reached = LogicalOffset(int(frames.offsets[fitting]))
+                    return max(reached, LogicalOffset(wanted.start + 1))
+                used = int(ends[-1]) if len(frames) else used
+            return wanted.end
+
+        return self._ask("measure messages", ask)
+
+    def commit(self, group: str, offsets: Mapping[QueueRef, LogicalOffset]) -> None:
+        """Tell a consumer group how far the query has come. Lag tools read it, nothing else."""
+
+        def ask(broker: Broker) -> None:
+            for queue in sorted(offsets):
+                broker.commit_offset(
+                    group,
+                    queue.topic,
+                    queue.queue_id,
+                    offsets[queue],
+                    broker_name=queue.broker_name,
+                )
+
+        try:
+            self._ask(f"record offsets of group {group}", ask)
+        except errors.BrokerUnavailableError as error:
+            log.warning("group=%s progress was not reported: %s", group, error)
+
+    def close(self) -> None:
+        """Let go of the broker; the next question opens it again."""
+        broker, self._broker = self._broker, None
+        if broker is not None:
+            broker.close()
+
+    def _ask(self, action: str, question: Callable[[Broker], Answer], option: str = "") -> Answer:
+        attempts = self._retry.attempts
+        for attempt in range(1, attempts + 1):
+            try:
+                if self._broker is None:
+                    self._broker = self._opener()
+                return question(self._broker)
+            except core.BrokerError as error:
+                self.close()
+                is_hopeless = not (error.retryable or isinstance(error, core.TopicNotFoundError))
+                if attempt == attempts or is_hopeless:
+                    raise self._final(error, action, attempt, option) from error
+                log.warning("action=%r attempt=%d of %d: %s", action, attempt, attempts, error)
+                self._clock.sleep_ms(self._retry.interval_ms)
+        raise AssertionError("unreachable: at least one attempt is made")
+
+    def _final(
+        self, error: core.BrokerError, action: str, attempts: int, option: str
+    ) -> errors.ConnectorError:
+        if isinstance(error, _MissingTopicError):
+            return errors.topic_not_found(error.topic, self._address, option)
+        return translate(error, self._address, action, attempts)
+
+
+class _MissingTopicError(core.TopicNotFoundError):
+    """A broker's "no such topic" that knows which."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.topic = topic
+
+
+def _bounds_of(broker: Broker, topic: str, *, may_be_gone: bool) -> dict[QueueRef, Bounds]:
+    try:
+        return {queue: Bounds(*held) for queue, held in broker.offsets(topic).items()}
+    except core.TopicNotFoundError as error:
+        if may_be_gone:
+            return {}
+        raise _MissingTopicError(topic) from error

@@ -1,0 +1,57 @@
+"""The data source that Spark finds under the name "rocketmq"."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+
+from connector.batch import RocketMQPushdownReader, RocketMQReader
+from connector.option_table import Scope
+from connector.options import SourceOptions, advice
+from connector.schema import check_schema, spark_schema
+from connector.stream import RocketMQStreamReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger(__name__)
+
+
+class RocketMQDataSource(DataSource):
+    """Reads and writes RocketMQ topics.
+
+        spark.readStream.format("rocketmq")
+            .option("broker", "file:/path/to/store").option("subscribe", "orders").load()
+
+    docs/options.md lists every option, docs/conditions.md every error.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format`."""
+        return "rocketmq"
+
+    def schema(self) -> StructType:
+        """The columns asked for. Everything that is wrong for any read is refused here, at load."""
+        options = SourceOptions.parse(self.options)
+        for sentence in advice(self.options, Scope.READ):
+            log.warning("%s", sentence)
+        return spark_schema(options.columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read."""
+        options = SourceOptions.parse(self.options).for_batch()
+        check_schema(schema, options.columns)
+        of_any_read = advice(self.options, Scope.READ)
+        for sentence in advice(self.options, Scope.BATCH_READ):
+            if sentence not in of_any_read:
+                log.warning("%s", sentence)
+        return (
+            RocketMQPushdownReader(options) if options.filter_pushdown else RocketMQReader(options)
+        )
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A streaming read; it checks its options with the first call, see connector.stream."""
+        return RocketMQStreamReader(dict(self.options), schema)
