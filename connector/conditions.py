@@ -134,17 +134,13 @@ CATALOGUE: dict[str, Condition] = {
     "ROCKETMQ_OPTION.CONFLICT": Condition(
         "42616", "Options {names} can't be combined: {reason} Keep one of them."
     ),
-    "ROCKETMQ_OPTION.CREDENTIALS_IN_ADDRESS": Condition(
-        "42616",
-        "Option {name} carries a user name or password. Take them out of the address (it is not "
-        "shown here) and use {access_key} and {secret_key}, or {token}.",
-    ),
     "ROCKETMQ_OPTION.EMPTY": Condition(
         "42616", "Option {name} is '{value}', which names nothing. Expected {expected}."
     ),
     "ROCKETMQ_OPTION.INVALID": Condition(
         "42616", "Option {name} is '{value}'. Expected {expected}, for example {example}."
     ),
+    "ROCKETMQ_OPTION.INVALID_ADDRESS": Condition("42616", "Option {name}: {reason}"),
     "ROCKETMQ_OPTION.INVALID_FILTER": Condition(
         "42601", "Option {name} does not compile: {reason}"
     ),

@@ -316,19 +316,6 @@ def option_conflict(given: Iterable[str], reason: str) -> OptionError:
     return OptionError("ROCKETMQ_OPTION.CONFLICT", {"names": " and ".join(given), "reason": reason})
 
 
-def option_credentials_in_address() -> OptionError:
-    """A broker address with user:password@; it is never shown."""
-    return OptionError(
-        "ROCKETMQ_OPTION.CREDENTIALS_IN_ADDRESS",
-        {
-            "name": names.BROKER,
-            "access_key": names.ACCESS_KEY,
-            "secret_key": names.SECRET_KEY,
-            "token": names.TOKEN,
-        },
-    )
-
-
 def option_empty(name: str, value: str, expected: str) -> OptionError:
     """An option that is given and says nothing."""
     return OptionError(
@@ -341,6 +328,13 @@ def option_invalid(name: str, value: str, expected: str, example: str) -> Option
     return OptionError(
         "ROCKETMQ_OPTION.INVALID",
         {"name": name, "value": shown(value), "expected": expected, "example": example},
+    )
+
+
+def option_invalid_address(reason: object) -> OptionError:
+    """A broker address that is none, or that carries credentials; then it is not shown."""
+    return OptionError(
+        "ROCKETMQ_OPTION.INVALID_ADDRESS", {"name": names.BROKER, "reason": str(reason)}
     )
 
 

@@ -15,8 +15,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from broker_core.clients.address import BrokerKind, parse_address
 from broker_core.codec.decode import DEFAULT_COLUMNS
-from broker_core.errors import FilterSyntaxError
+from broker_core.errors import AddressError, FilterSyntaxError
 from broker_core.filter.pipeline import MessageFilter
 from connector import errors, names
 from connector.option_table import Given, Scope
@@ -51,9 +52,6 @@ STARTS = (
 )
 ENDS = (names.ENDING_TIMESTAMP, names.ENDING_OFFSETS_BY_TIMESTAMP, names.ENDING_OFFSETS)
 
-_ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
-_SCHEMES = frozenset({"file", "grpc", "grpcs", "rocketmq"})
-
 
 @dataclass(frozen=True)
 class ClientOptions:
@@ -72,7 +70,7 @@ class ClientOptions:
     @property
     def has_index(self) -> bool:
         """Whether the broker finds *all* messages with a key; a cluster gives the newest only."""
-        return not self.address.lower().startswith("rocketmq:")
+        return parse_address(self.address).kind is not BrokerKind.CLUSTER
 
     @classmethod
     def parse(cls, given: Given) -> ClientOptions:
@@ -221,19 +219,10 @@ def advice(options: Mapping[str, str], scope: Scope) -> list[str]:
 
 
 def _address(text: str) -> str:
-    found = _ADDRESS.fullmatch(text)
-    if found is None:
-        return text
-    if "@" in found["rest"].split("/")[0]:
-        raise errors.option_credentials_in_address()
-    if found["scheme"].lower() not in _SCHEMES:
-        raise errors.option_invalid(
-            names.BROKER,
-            text,
-            "an address that begins with file:, grpc://, grpcs:// or rocketmq://",
-            "rocketmq://ns1:9876,ns2:9876",
-        )
-    return text
+    try:
+        return parse_address(text).text
+    except AddressError as error:
+        raise errors.option_invalid_address(error) from error
 
 
 def _subscription(given: Given) -> Subscription:
