@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from broker_core.errors import CorruptRecordError
-from broker_core.store.segments import Segment, SegmentedLog, unreadable
+from broker_core.store.segments import Segment, SegmentedLog, list_directories, unreadable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,6 +60,21 @@ def is_written(entries: NDArray[np.void]) -> NDArray[np.bool_]:
     matrix = entries.view(np.uint8).reshape(len(entries), ENTRY_BYTES)
     mask: NDArray[np.bool_] = np.any(matrix, axis=1)
     return mask
+
+
+def list_queue_ids(topic_directory: Path) -> list[int]:
+    """Return the queues below a topic's directory, sorted; other names are skipped."""
+    names = (path.name for path in list_directories(topic_directory))
+    return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+
+
+def list_queues(directory: Path) -> list[tuple[str, int]]:
+    """Return every (topic, queue id) below consumequeue/, sorted."""
+    return sorted(
+        (topic.name, queue_id)
+        for topic in list_directories(directory)
+        for queue_id in list_queue_ids(topic)
+    )
 
 
 class ConsumeQueue:

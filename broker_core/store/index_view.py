@@ -10,6 +10,7 @@ A lookup gives candidates: records with a key of the same hash. Whoever asks com
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,10 +26,14 @@ from broker_core.store.index_file import (
 )
 
 if TYPE_CHECKING:
-    from broker_core.store.commit_log import CommitLog
+    from broker_core.codec.dispatch import DispatchFields
+    from broker_core.store.commit_log import CommitLog, Stretch
     from broker_core.store.index_plan import IndexPlan
     from broker_core.store.recovery import RecoveryPlan
     from broker_core.store.settings import StoreSettings
+
+
+ALL_TIMES = (0, MAX_TIME_MS)
 
 
 class IndexView:
@@ -53,18 +58,46 @@ class IndexView:
             self._slots[settings.index_file_bytes] = settings.index_slots
 
     def lookup(
-        self, topic: str, key: str, limit: int, begin_ms: int = 0, end_ms: int = MAX_TIME_MS
+        self,
+        topic: str,
+        key: str,
+        limit: int,
+        bounds: tuple[int, int] = ALL_TIMES,
+        *,
+        is_complete: bool = False,
     ) -> list[int]:
-        """Return physical offsets of at most `limit` candidates, newest first, each once."""
+        """Return physical offsets of at most `limit` candidates, newest first, each once.
+
+        `bounds` are the earliest and latest store time, to the second. With `is_complete` the
+        parts of the log that no file covers are searched as well, last.
+        """
         found: dict[int, None] = {}
-        for physical_offset in self._candidates(key_hash(topic, key), begin_ms, end_ms):
+        wanted = key_hash(topic, key)
+        files = self._files()
+        candidates = [self._indexed(files, wanted, *bounds)]
+        if is_complete:
+            candidates.append(self._unindexed(files, wanted, *bounds))
+        for physical_offset in chain(*candidates):
             if len(found) >= limit:
                 break
             found.setdefault(physical_offset)
         return list(found)
 
-    def _candidates(self, wanted: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-        files = self._files()
+    def _unindexed(
+        self, files: list[IndexFile], wanted: int, begin_ms: int, end_ms: int
+    ) -> Iterator[int]:
+        """Candidates between what the files cover, and before and behind all of it."""
+        at = self._log.start
+        for header in [file.header for file in files if file.header.entry_count > 1]:
+            if header.begin_physical_offset > at:
+                gap = _RebuiltIndex(self._log, at, header.begin_physical_offset)
+                yield from gap.lookup(wanted, begin_ms, end_ms)
+            at = max(at, header.end_physical_offset)
+        yield from _RebuiltIndex(self._log, at, self._log.capacity).lookup(wanted, begin_ms, end_ms)
+
+    def _indexed(
+        self, files: list[IndexFile], wanted: int, begin_ms: int, end_ms: int
+    ) -> Iterator[int]:
         if self._recovery is not None and self._recovery.index is not None:
             last = _last_kept(self._recovery.index)
             files = [file for file in files if last is None or int(file.path.name) <= last]
@@ -118,22 +151,13 @@ class _RebuiltIndex:
         offsets = [np.empty(0, dtype=np.int64)]
         times = [np.empty(0, dtype=np.int64)]
         for stretch in log.walk(start):
-            physical = stretch.starts + stretch.segment.base
-            kept = slice(0, int(np.searchsorted(physical, end)))
-            frames = FrameBatch(
-                buffer=stretch.buffer,
-                starts=stretch.starts[kept],
-                sizes=stretch.sizes[kept],
-                offsets=physical[kept],
-                origin=stretch.segment.base,
-                name=str(stretch.segment.path),
-            )
-            if not len(frames):
-                continue
-            fields = dispatch_fields(frames)
-            hashes.append(fields.index_hashes)
-            offsets.append(fields.physical_offsets[fields.index_rows])
-            times.append(fields.store_timestamps[fields.index_rows])
+            fields = _dispatched(stretch, end)
+            if fields is not None:
+                hashes.append(fields.index_hashes)
+                offsets.append(fields.physical_offsets[fields.index_rows])
+                times.append(fields.store_timestamps[fields.index_rows])
+            if stretch.end >= end:
+                break
         self._hashes = np.concatenate(hashes)
         self._offsets = np.concatenate(offsets)
         self._times = np.concatenate(times)
@@ -144,3 +168,19 @@ class _RebuiltIndex:
         seconds = self._times[rows] // 1000 * 1000
         is_inside = (seconds >= begin_ms) & (seconds <= end_ms)
         yield from self._offsets[rows[is_inside]].tolist()
+
+
+def _dispatched(stretch: Stretch, end: int) -> DispatchFields | None:
+    """Dispatch fields of a stretch's records before a physical offset; None if there are none."""
+    count = int(np.searchsorted(stretch.starts, end - stretch.segment.base))
+    if not count:
+        return None
+    frames = FrameBatch(
+        buffer=stretch.buffer,
+        starts=stretch.starts[:count],
+        sizes=stretch.sizes[:count],
+        offsets=np.zeros(count, dtype=np.int64),
+        origin=stretch.segment.base,
+        name=str(stretch.segment.path),
+    )
+    return dispatch_fields(frames)

@@ -22,14 +22,14 @@ from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from broker_core.codec.frames import FrameBatch
 from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.store.commit_log import CommitLog
+from broker_core.store.consume_queue import list_queue_ids, list_queues
 from broker_core.store.consume_queue_ext import ConsumeQueueExt
 from broker_core.store.foreign import require_store
 from broker_core.store.index_file import MAX_TIME_MS
 from broker_core.store.index_view import IndexView
 from broker_core.store.log_scan import end_of_stretch
-from broker_core.store.queue_plan import list_queues
 from broker_core.store.queue_view import QueueView
-from broker_core.store.segments import Segment
+from broker_core.store.segments import Segment, is_path_part
 from broker_core.store.settings import StoreSettings
 from broker_core.store.unclean import StoreState, examine_store
 from broker_core.types import QueueRef
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from broker_core.store.queue_writer import QueueKey
     from broker_core.store.recovery import RecoveryPlan
 
-MAX_LOOKUP = 64
-"""RocketMQ's `maxMsgsNumBatch`: no lookup by key gives more candidates."""
 # Entries examined at a time: two megabytes, whatever a filter leaves of them.
 _STRETCH_ENTRIES = 100_000
 
@@ -100,6 +98,12 @@ class StoreReader:
         missing = self.recovery.queues.keys() if self.recovery else ()
         return sorted({*list_queues(self.root / "consumequeue"), *missing})
 
+    def queue_ids(self, topic: str) -> list[int]:
+        """Return the queues of one topic that `queues` has, sorted."""
+        missing = self.recovery.queues.keys() if self.recovery else ()
+        existing = list_queue_ids(self.root / "consumequeue" / topic)
+        return sorted({*existing, *(number for name, number in missing if name == topic)})
+
     def queue(self, topic: str, queue_id: int) -> QueueView:
         """Return the view of one queue; the topic's name must be a legal one."""
         key = (topic, queue_id)
@@ -146,7 +150,7 @@ class StoreReader:
         batch_bytes: int = DEFAULT_BATCH_BYTES,
         verify: bool | None = None,
     ) -> Iterator[FrameBatch]:
-        """Yield the records [start, end) of a queue in batches, none of which spans two segments.
+        """Return the records [start, end) of a queue in batches, none of which spans two segments.
 
         `select` drops entries before the log is touched; `next_offset` counts the dropped ones
         too, so a batch may be empty and still says how far the reader came. Nothing of the records
@@ -154,10 +158,22 @@ class StoreReader:
         all of the range, or loses it meanwhile.
         """
         self._require_range(topic, queue_id, start, end)
-        view = self.queue(topic, queue_id)
-        extension = ConsumeQueueExt(self.root / "consumequeue_ext" / topic / str(queue_id))
         limits = (batch_rows, batch_bytes)
         is_checked = self.recovery is not None if verify is None else verify
+        wanted = range(start, end)
+        return self._frames(self.queue(topic, queue_id), wanted, select, limits, is_checked)
+
+    def _frames(
+        self,
+        view: QueueView,
+        wanted: range,
+        select: Select | None,
+        limits: tuple[int, int],
+        is_checked: bool,
+    ) -> Iterator[FrameBatch]:
+        directory = self.root / "consumequeue_ext" / view.topic / str(view.queue_id)
+        extension = ConsumeQueueExt(directory)
+        start, end = wanted.start, wanted.stop
         for at in range(start, end, _STRETCH_ENTRIES):
             stop = min(end, at + _STRETCH_ENTRIES)
             entries = view.entries(at, stop)
@@ -228,8 +244,27 @@ class StoreReader:
         """Return the record that begins at a physical offset, body checked.
 
         OffsetRangeError if no file holds the offset, CorruptRecordError if no record begins there.
+        Bytes inside a body can look like a record: `begins_record` tells.
         """
         return self.log.record(physical_offset)
+
+    def begins_record(self, record: Record) -> bool:
+        """Whether a record that was read somewhere is one of the log's, not part of another.
+
+        Its queue's entry proves it; for a record without one the segment is walked up to it.
+        """
+        place = record.physical_offset
+        view = self.queue(record.topic, record.queue_id) if is_path_part(record.topic) else None
+        minimum, maximum = view.range() if view else (0, 0)
+        if view and minimum <= record.queue_offset < maximum:
+            entry = view.entries(record.queue_offset, record.queue_offset + 1)[0]
+            if int(entry["physical_offset"]) == place:
+                return True
+        found = self.log.locate(place)
+        for stretch in self.log.walk(found[0].base) if found else ():
+            if stretch.end > place or stretch.stop_reason != "more":
+                return bool((stretch.starts + stretch.segment.base == place).any())
+        return False
 
     def log_range(self) -> tuple[int, int]:
         """Return (min, max) of the commit log: its first byte, and the end of its last record."""
@@ -275,15 +310,20 @@ class StoreReader:
         self,
         topic: str,
         key: str,
-        limit: int = MAX_LOOKUP,
+        limit: int,
         begin_ms: int = 0,
         end_ms: int = MAX_TIME_MS,
+        *,
+        is_complete: bool = False,
     ) -> list[int]:
-        """Return physical offsets of records that may have a key, newest first, 64 at most.
+        """Return physical offsets of records that may have a key, newest first.
 
-        Only hashes were compared. Records that are gone are left out.
+        Only hashes were compared. Records that are gone are left out. With `is_complete`, parts of
+        the log that no index file covers are searched too.
         """
+        self.refresh()
         if self._index is None:
             self._index = IndexView(self.root, self.log, self.settings, self.recovery)
-        found = self._index.lookup(topic, key, min(limit, MAX_LOOKUP), begin_ms, end_ms)
+        bounds = (begin_ms, end_ms)
+        found = self._index.lookup(topic, key, limit, bounds, is_complete=is_complete)
         return [physical_offset for physical_offset in found if physical_offset >= self.log.start]

@@ -65,6 +65,22 @@ def segment_name(base: int) -> str:
     return f"{base:0{NAME_DIGITS}d}"
 
 
+def is_path_part(name: str) -> bool:
+    """Whether a name, such as a topic found in a record, can be one directory below another."""
+    return bool(name) and name not in (".", "..") and "/" not in name and "\0" not in name
+
+
+def list_directories(path: Path) -> list[Path]:
+    """Return the directories directly below one; none if it does not exist."""
+    try:
+        with os.scandir(path) as entries:
+            return [Path(entry.path) for entry in entries if entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
 def segment_base(name: str) -> int | None:
     """Return the log offset that a file name stands for, or None if it is no segment's name."""
     if not _NAME.match(name):

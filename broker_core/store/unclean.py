@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_core.errors import StorageError
+from broker_core.store.consume_queue import list_queues
 from broker_core.store.lock import lock_holder
 from broker_core.store.marks import Marks, read_marks
-from broker_core.store.queue_plan import list_queues
 from broker_core.store.recovery import RecoveryKind, plan
 
 if TYPE_CHECKING:

@@ -1,0 +1,107 @@
+"""Catalog: which topics a store has, from its configuration and from its consume queues.
+
+A topic is known if config/topics.json lists it or if it has consume queues: brokers forget to list
+some of their own, and a store may have lost its configuration. Records of a topic that is in
+neither belong to a deleted one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker_core.broker.legal_names import check_topic, is_legal_topic
+from broker_core.broker.topics import TopicConfig, TopicTable
+from broker_core.errors import RequestError, TopicNotFoundError
+from broker_core.store.config_files import backup
+from broker_core.store.foreign import batch_queue_error, batch_queue_topics, has_batch_queues
+from broker_core.types import QueueRef, TopicInfo
+
+if TYPE_CHECKING:
+    from broker_core.store.reader import StoreReader
+
+TOPICS_FILE = Path("config") / "topics.json"
+
+_Signature = tuple[tuple[int, int, int] | None, ...]
+
+
+class Catalog:
+    """The topics of one store, as of each call. Not thread-safe."""
+
+    def __init__(self, reader: StoreReader) -> None:
+        self._reader = reader
+        self._path = reader.root / TOPICS_FILE
+        self._table = TopicTable()
+        self._signature: _Signature | None = None
+
+    def table(self) -> TopicTable:
+        """Return the configured topics; the file is read again when it has changed."""
+        signature = tuple(_stamp(path) for path in (self._path, backup(self._path)))
+        if signature != self._signature:
+            self._table = TopicTable.load(self._path)
+            self._signature = signature
+        return self._table
+
+    def names(self) -> list[str]:
+        """Return all topics, sorted."""
+        found = {*self.table().topics, *(topic for topic, _ in self._reader.queues())}
+        found |= set(batch_queue_topics(self._reader.root))
+        return sorted(name for name in found if is_legal_topic(name))
+
+    def config(self, topic: str) -> TopicConfig:
+        """Return a topic's configuration; one that only has queues gets the usual one.
+
+        InvalidNameError, TopicNotFoundError; FormatVersionError for one with batch queues.
+        """
+        check_topic(topic)
+        config = self.table().topics.get(topic)
+        if (config and config.is_batch) or has_batch_queues(self._reader.root, topic):
+            raise batch_queue_error(topic)
+        if config is not None:
+            return config
+        queues = self.queue_ids(topic)
+        if not queues:
+            raise self._not_found(topic)
+        return TopicConfig(topic, queues[-1] + 1, queues[-1] + 1)
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """Return the queues of a topic that hold or held messages, sorted."""
+        return self._reader.queue_ids(check_topic(topic))
+
+    def describe(self, topic: str) -> TopicInfo:
+        """Return what there is to know of a topic; errors as for `config`."""
+        config = self.config(topic)
+        return TopicInfo(
+            name=topic,
+            read_queues=config.read_queues,
+            write_queues=config.write_queues,
+            perm=config.perm,
+            queues=tuple(self.ref(topic, number) for number in range(config.read_queues)),
+            attributes=dict(config.attributes),
+        )
+
+    def ref(self, topic: str, queue_id: int) -> QueueRef:
+        """Return the full name of a queue."""
+        return QueueRef(topic, self._reader.settings.broker_name, queue_id)
+
+    def require_queue(self, topic: str, queue_id: int) -> None:
+        """Raise RequestError unless the topic has this queue; errors as for `config` too."""
+        count = self.config(topic).read_queues
+        if not 0 <= queue_id < count and queue_id not in self.queue_ids(topic):
+            message = f"Topic {topic} has queues 0 to {count - 1}, not {queue_id}."
+            raise RequestError(message)
+
+    def _not_found(self, topic: str) -> TopicNotFoundError:
+        near = difflib.get_close_matches(topic, self.names(), n=1)
+        advice = f"did you mean {near[0]}?" if near else "create it, or list topics for the names."
+        message = f"Topic {topic} does not exist in {self._reader.root}; {advice}"
+        return TopicNotFoundError(message)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
