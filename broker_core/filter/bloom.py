@@ -6,28 +6,16 @@ its consumer group and topic, and has them set on each message that it matches. 
 any of them is clear did not match, and need not be read; one that has all of them may match, and is
 evaluated as usual. So bitmaps save work and never change a verdict.
 
-Bit b is bit b % 8, least significant first, of byte b // 8. Registered filters are kept in
-config/consumerFilter.json, which a broker writes every ten seconds and when it stops. A filter that
-was changed since then is not in it yet, so a message stored later can't be judged by its bitmap.
+Bit b is bit b % 8, least significant first, of byte b // 8.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-_LOG = logging.getLogger(__name__)
 _MASK64 = (1 << 64) - 1
-# A message is dispatched, and its bitmap made, a little after it was stored.
-_DISPATCH_LAG_MS = 1000
 _C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
 
 
@@ -106,105 +94,3 @@ def _finish(word: int) -> int:
     for multiplier in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         word = (word ^ word >> 33) * multiplier & _MASK64
     return word ^ word >> 33
-
-
-@dataclass(frozen=True, slots=True)
-class RegisteredFilter:
-    """A filter that a consumer group has told the broker. Times are in ms since 1970.
-
-    `dead_ms` is 0 while the group has consumers. Bits are computed for dead filters as well, until
-    the broker forgets them. `saved_ms` is when the broker wrote this down.
-    """
-
-    topic: str
-    group: str
-    expression: str
-    expression_type: str
-    born_ms: int
-    dead_ms: int
-    client_version: int
-    positions: tuple[int, ...]
-    m: int
-    saved_ms: int
-
-    def rejects(
-        self,
-        store_ms: NDArray[np.int64],
-        bitmap_bytes: NDArray[np.integer],
-        bitmaps: NDArray[np.uint8],
-    ) -> NDArray[np.bool_]:
-        """Which messages this filter did not match when they were stored.
-
-        A message can only be rejected if it was stored after the filter was registered and before
-        that was written down, and if it has a bitmap of this filter's length.
-
-        Args:
-            store_ms: Store times.
-            bitmap_bytes: Lengths of the bitmaps, 0 where a message has none.
-            bitmaps: One row a message, padded to the longest.
-        """
-        can_tell = (store_ms > self.born_ms) & (store_ms < self.saved_ms - _DISPATCH_LAG_MS)
-        can_tell &= bitmap_bytes == self.m // 8
-        if self.expression_type != "SQL92" or not self.positions or not can_tell.any():
-            return np.zeros(len(store_ms), np.bool_)
-        places = np.array(self.positions)
-        bits = bitmaps[:, places // 8] & (1 << places % 8).astype(np.uint8)
-        return np.asarray(can_tell & (bits == 0).any(axis=1))
-
-
-def registered_filters(
-    document: Mapping[str, Any], saved_ms: int, shape: BloomShape
-) -> tuple[RegisteredFilter, ...]:
-    """The filters of a consumerFilter.json written at `saved_ms`; none if one has another shape.
-
-    A broker that is started with another shape discards the whole file, and so the bitmaps that
-    were made with the old one.
-    """
-    try:
-        found = tuple(
-            _registered(entry, saved_ms)
-            for topic in document.get("filterDataByTopic", {}).values()
-            for entry in topic["groupFilterData"].values()
-        )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # Not worth failing a read for: without registered filters every message is evaluated.
-        _LOG.warning("registered filters ignored: reason=%r", error)
-        return ()
-    is_usable = all(
-        filter_.m == shape.m
-        and len(filter_.positions) == shape.k
-        and all(0 <= position < shape.m for position in filter_.positions)
-        for filter_ in found
-    )
-    return found if is_usable else ()
-
-
-def _registered(entry: Mapping[str, Any], saved_ms: int) -> RegisteredFilter:
-    bloom = entry["bloomFilterData"]
-    return RegisteredFilter(
-        topic=str(entry["topic"]),
-        group=str(entry["consumerGroup"]),
-        expression=str(entry["expression"]),
-        expression_type=str(entry["expressionType"]),
-        born_ms=int(entry["bornTime"]),
-        dead_ms=int(entry.get("deadTime", 0)),
-        client_version=int(entry.get("clientVersion", 0)),
-        positions=tuple(map(int, bloom["bitPos"])),
-        m=int(bloom["bitNum"]),
-        saved_ms=saved_ms,
-    )
-
-
-def registration_of(
-    filters: Iterable[RegisteredFilter], topic: str, expression: str
-) -> RegisteredFilter | None:
-    """The oldest registration of this very expression on a topic: it can tell of most messages.
-
-    Which group registered it does not matter: its bits say what the expression said.
-    """
-    same = [
-        filter_
-        for filter_ in filters
-        if filter_.topic == topic and filter_.expression == expression
-    ]
-    return min(same, key=lambda filter_: filter_.born_ms, default=None)

@@ -5,16 +5,15 @@
     sql          on the properties that the filter mentions
     tag text     on the one property that holds the tag
 
-What comes out is a frame batch of the survivors: no record has been copied yet. The pipeline takes
-values, not a store: tag fields and units of a stretch of a queue, and a function that gives the
-records of those that are left.
+What comes out is a frame batch of the survivors: no record has been copied yet. The first two
+stages work on a stretch of a consume queue (`select_entries`, which StoreReader.frames takes), the
+last two on frame batches (`select_frames`), wherever those come from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import astuple, dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.frames import FrameBatch
-    from broker_core.filter.bloom import RegisteredFilter
+    from broker_core.filter.registered import RegisteredFilter
     from broker_core.store.consume_queue_ext import ExtUnits
 
 
@@ -121,54 +120,51 @@ class FilterCount:
         )
 
 
-class Pipeline:
-    """A filter at work on one queue; `count` tells what it has done so far.
+class Extension(Protocol):
+    """What the pipeline asks a consume-queue extension: the units behind some tag fields."""
 
-    With a `registration` of the SQL92 filter (bloom.py), bitmaps are used as well.
+    def read(self, tags_codes: NDArray[np.int64], /) -> ExtUnits:
+        """Follow the addresses among tag fields; plain hashes stay as they are."""
+
+
+class Pipeline:
+    """A filter at work; `count` tells what it has done so far.
+
+    With a `registration` of this SQL92 filter (registered.py), bitmaps are used as well; one of
+    another filter is ignored.
     """
 
     def __init__(
         self, message_filter: MessageFilter, registration: RegisteredFilter | None = None
     ) -> None:
         self._filter = message_filter
-        self._registration = registration if message_filter.sql else None
+        expression = message_filter.sql.text if message_filter.sql else None
+        is_ours = registration is not None and registration.expression == expression
+        self._registration = registration if is_ours else None
         self.count = FilterCount()
 
-    def run(
-        self,
-        tag_codes: NDArray[np.int64],
-        fetch: Callable[[NDArray[np.bool_]], FrameBatch],
-        follow: Callable[[NDArray[np.int64]], ExtUnits] | None = None,
-    ) -> FrameBatch:
-        """The messages of a stretch of a queue that pass.
+    def select_entries(
+        self, tag_codes: NDArray[np.int64], extension: Extension | None = None
+    ) -> NDArray[np.bool_]:
+        """Which entries may belong to a wanted message, without reading it.
 
         Args:
-            tag_codes: The tag fields of its entries.
-            fetch: Gives the records of the entries that are left, in order.
-            follow: Gives the extension units behind tag fields, where the store has any.
+            tag_codes: The tag fields of a stretch of the queue's entries.
+            extension: The queue's extension; asked only if it can tell something.
         """
-        units = follow(tag_codes) if follow and self.wants_units(tag_codes) else None
-        return self.select_frames(fetch(self.select_entries(tag_codes, units)))
+        tags, registration = self._filter.tags, self._registration
+        units = None
+        if extension is not None and (tags or registration) and is_address(tag_codes).any():
+            units = extension.read(tag_codes)
 
-    def wants_units(self, tag_codes: NDArray[np.int64]) -> bool:
-        """Whether extension units would tell anything about these entries."""
-        if self._filter.tags is None and self._registration is None:
-            return False
-        return bool(is_address(tag_codes).any())
-
-    def select_entries(
-        self, tag_codes: NDArray[np.int64], units: ExtUnits | None = None
-    ) -> NDArray[np.bool_]:
-        """Which entries may belong to a wanted message, without reading it."""
         left = np.ones(len(tag_codes), np.bool_)
-        if self._filter.tags:
-            codes = tag_codes if units is None else units.tags_codes
-            left = self._filter.tags.select_codes(codes)
+        if tags:
+            left = tags.select_codes(tag_codes if units is None else units.tags_codes)
             self.count.tag_hash.count(left, len(left), len(left) * ENTRY_BYTES)
-        if self._registration and units is not None:
+        if registration and units is not None:
             among = int(np.count_nonzero(left))
             lengths = units.bitmap_lengths
-            left &= ~self._registration.rejects(units.store_timestamps, lengths, units.bitmaps)
+            left &= ~registration.rejects(units.store_timestamps, lengths, units.bitmaps)
             size_bytes = len(lengths) * UNIT_HEAD_BYTES + int(lengths.sum(dtype=np.int64))
             self.count.bitmap.count(left, among, size_bytes)
         return left
