@@ -1,0 +1,87 @@
+"""Routes that are remembered: looked up again when they grow old, or when a broker goes missing.
+
+A broker that is down vanishes from routes, and a topic without any broker looks as if it did not
+exist. A reader must not take that for deletion, so what this process has seen before counts: a
+broker that held the topic and is not registered at all now is *absent*, not gone. One that is
+registered and no longer holds the topic has had it deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from broker_core.clients.remoting.name_servers import NameServers
+from broker_core.clients.remoting.route import TopicRoute
+from broker_core.errors import TopicNotFoundError, UnavailableError
+
+MAX_AGE_S = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+class Routes:
+    """The routes of topics that this process has asked for; thread-safe."""
+
+    def __init__(
+        self, name_servers: NameServers, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._name_servers = name_servers
+        self._clock = clock
+        self._known: dict[str, tuple[float, TopicRoute]] = {}
+
+    def find(self, topic: str, max_age_s: float = MAX_AGE_S) -> TopicRoute:
+        """The route of a topic, at most so old.
+
+        Raises:
+            TopicNotFoundError: No broker holds the topic.
+            UnavailableError: No name server can be asked, or all brokers that held it are absent.
+        """
+        looked_up, known = self._known.get(topic, (0.0, None))
+        now = self._clock()
+        if known is not None and now - looked_up < max_age_s:
+            return known
+        route = self._look_up(topic, known)
+        self._known[topic] = now, route
+        return route
+
+    def forget(self, topic: str) -> None:
+        """Drop what is known of a topic, absent brokers included: it was deleted."""
+        self._known.pop(topic, None)
+
+    def _look_up(self, topic: str, known: TopicRoute | None) -> TopicRoute:
+        found = self._name_servers.route(topic)
+        if known is None and found is not None:
+            return found
+        before = frozenset(share.broker_name for share in known.shares) if known else frozenset()
+        missing = before - frozenset(found.brokers if found else ())
+        if found is not None and not missing:
+            return found
+        registered = self._name_servers.cluster().keys()
+        absent = missing - registered
+        if found is None:
+            if absent or not registered:
+                raise _all_absent(topic, absent)
+            self.forget(topic)
+            raise _no_topic(topic, self._name_servers)
+        if not absent or known is None:
+            return found
+        if known.absent != absent:
+            _log.warning("absent topic=%s brokers=%s", topic, ",".join(sorted(absent)))
+        return found.with_absent(known, absent)
+
+
+def _no_topic(topic: str, name_servers: NameServers) -> TopicNotFoundError:
+    return TopicNotFoundError(
+        f"Topic '{topic}' does not exist on the cluster of {name_servers}. Create it first, or"
+        f" check its name (and namespace)."
+    )
+
+
+def _all_absent(topic: str, absent: frozenset[str]) -> UnavailableError:
+    who = f"of {', '.join(sorted(absent))} " if absent else ""
+    return UnavailableError(
+        f"No broker {who}is registered with the name servers, so nothing can be said of topic"
+        f" '{topic}'. Are the brokers down, or restarting?"
+    )
