@@ -28,30 +28,33 @@ _REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 class Failpoint(StrEnum):
-    """The places in a writer's work where tests stop it; in the order an append passes them."""
+    """The places in a writer's work where tests stop it."""
 
-    MARKED_DIRTY = "marked-dirty"
+    # An append, in order.
+    MARKED_APPENDING = "marked-appending"
     SEGMENT_CREATED = "segment-created"
+    SEGMENT_WRITTEN = "segment-written"
     LOG_WRITTEN = "log-written"
     LOG_SYNCED = "log-synced"
+    MARKED_DISPATCHING = "marked-dispatching"
+    QUEUE_CREATED = "queue-created"
     QUEUE_WRITTEN = "queue-written"
-    QUEUES_WRITTEN = "queues-written"
     INDEX_CREATED = "index-created"
     INDEX_ENTRIES_WRITTEN = "index-entries-written"
     INDEX_HEADER_WRITTEN = "index-header-written"
     INDEX_SLOTS_WRITTEN = "index-slots-written"
     MARKED_CLEAN = "marked-clean"
-    UNDO_STARTED = "undo-started"
-    QUEUES_UNDONE = "queues-undone"
-    INDEX_UNDONE = "index-undone"
-    RECOVERY_STARTED = "recovery-started"
-    LOG_CUT = "log-cut"
-    QUEUE_MENDED = "queue-mended"
+    # Taking an append back, and recovery.
+    QUEUE_CUT = "queue-cut"
     INDEX_DROPPED = "index-dropped"
-    RECOVERED = "recovered"
-    FLUSHED = "flushed"
+    INDEX_REWOUND = "index-rewound"
+    SEGMENT_DROPPED = "segment-dropped"
+    LOG_CUT = "log-cut"
+    # Flush and close.
+    FILES_SYNCED = "files-synced"
     CHECKPOINT_WRITTEN = "checkpoint-written"
-    CLOSED = "closed"
+    ABORT_REMOVED = "abort-removed"
+    # Retention and topics.
     SEGMENT_DELETED = "segment-deleted"
     TOPIC_MOVED_AWAY = "topic-moved-away"
 

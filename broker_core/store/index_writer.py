@@ -4,8 +4,9 @@ The layout is index_file.py's. A put of n keys into a file writes, in this order
 behind the last one, the header that counts them, the slots that lead to them. A process that dies
 in between leaves slots that point only to whole entries, so following `previous` from any slot
 until it is below the old count restores what the slot held: that is what `rewind` does, to the
-position that the tail marker recorded. Nothing is cached but the header of the newest file; slots
-are read and written in one piece when many change, one by one when few do.
+position that the tail marker recorded. Slots are read and written in one piece when many change,
+one by one when few do; the newest file's header and, once it was read whole, its slot table are
+remembered until `forget`.
 
 Not thread-safe; only the holder of the store's lock may use it.
 """
@@ -86,6 +87,7 @@ class IndexWriter:
         self._capacity = entries
         self._clock_ms = clock_ms
         self._position: IndexPosition | None = None
+        self._table: NDArray[np.int32] | None = None
 
     @property
     def position(self) -> IndexPosition:
@@ -95,8 +97,9 @@ class IndexWriter:
         return self._position
 
     def forget(self) -> None:
-        """Read the newest file's header again next time: another process may have written."""
+        """Read the newest file again next time: another process may have written."""
         self._position = None
+        self._table = None
 
     def put(
         self,
@@ -123,6 +126,7 @@ class IndexWriter:
 
         Slots first, while the entries that lead back are still there; entries last.
         """
+        self._table = None
         for path in reversed(list_index_files(self._directory)):
             if int(path.name) > position.name:
                 self._handles.delete(path)
@@ -135,6 +139,7 @@ class IndexWriter:
         self._handles.write(path, position.header.encode(), 0)
         start = entry_position(self._slots, position.header.entry_count)
         self._handles.zero(path, start, entry_position(self._slots, self._capacity))
+        self._reach(Failpoint.INDEX_REWOUND)
 
     def _read_position(self) -> IndexPosition:
         paths = list_index_files(self._directory)
@@ -146,16 +151,9 @@ class IndexWriter:
         )
 
     def _roll(self) -> None:
-        """Begin a new file. Its header starts with where and when the previous one ended."""
+        """Begin a new file."""
         previous = self.position
-        header = IndexHeader()
-        if previous.name:
-            header = IndexHeader(
-                begin_timestamp=previous.header.end_timestamp,
-                end_timestamp=previous.header.end_timestamp,
-                begin_physical_offset=previous.header.end_physical_offset,
-                end_physical_offset=previous.header.end_physical_offset,
-            )
+        header = inherited(previous.header if previous.name else None)
         name = next_name(self._clock_ms(), previous.name)
         path = self._path(name)
         # Under another name until it has its length: an empty index file could not be opened.
@@ -163,6 +161,7 @@ class IndexWriter:
         self._handles.create(unnamed, index_file.file_size(self._slots, self._capacity))
         self._handles.rename(unnamed, path)
         self._position = IndexPosition(name, header)
+        self._table = None
         self._reach(Failpoint.INDEX_CREATED)
 
     def _put_part(
@@ -177,8 +176,8 @@ class IndexWriter:
         before = position.header
         slots = hashes % np.int32(self._slots)
         used, order = group(slots)
-        table, held = self._read_slots(path, used)
-        chains = link(used, order, valid(held, before.entry_count), before.entry_count)
+        held = valid(self._held(path, used), before.entry_count)
+        chains = link(used, order, held, before.entry_count)
         after = grown(before, physical_offsets, store_timestamps, chains.fresh_slots)
         entries = np.empty(len(hashes), dtype=ENTRY)
         entries["key_hash"] = hashes
@@ -190,43 +189,37 @@ class IndexWriter:
         self._reach(Failpoint.INDEX_ENTRIES_WRITTEN)
         self._handles.write(path, after.encode(), 0)
         self._reach(Failpoint.INDEX_HEADER_WRITTEN)
-        self._write_slots(path, used, chains.newest, table)
+        self._write_slots(path, used, chains.newest)
         self._reach(Failpoint.INDEX_SLOTS_WRITTEN)
         self._position = replace(position, header=after)
 
-    def _read_slots(
-        self, path: Path, wanted: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int32] | None, NDArray[np.int32]]:
-        """(the table's part from the first to the last wanted slot if read whole, their values)."""
-        if len(wanted) <= _FEW_SLOTS:
-            data = b"".join(
-                self._handles.read(path, SLOT_BYTES, HEADER_BYTES + SLOT_BYTES * slot)
-                for slot in wanted.tolist()
-            )
-            return None, np.frombuffer(data, dtype=SLOT).astype(np.int32)
-        first, last = int(wanted[0]), int(wanted[-1])
-        size = SLOT_BYTES * (last - first + 1)
-        data = self._handles.read(path, size, HEADER_BYTES + SLOT_BYTES * first)
-        table = np.frombuffer(data, dtype=SLOT).copy()
-        return table, table[wanted - first].astype(np.int32)
+    def _held(self, path: Path, wanted: NDArray[np.int64]) -> NDArray[np.int32]:
+        """What some slots hold; when they are many, the whole table is read and remembered."""
+        if self._table is None and len(wanted) > _FEW_SLOTS:
+            data = self._handles.read(path, SLOT_BYTES * self._slots, HEADER_BYTES)
+            self._table = np.frombuffer(data, dtype=SLOT).copy()
+        if self._table is not None:
+            return self._table[wanted].astype(np.int32)
+        single = [
+            self._handles.read(path, SLOT_BYTES, HEADER_BYTES + SLOT_BYTES * slot)
+            for slot in wanted.tolist()
+        ]
+        return np.frombuffer(b"".join(single), dtype=SLOT).astype(np.int32)
 
-    def _write_slots(
-        self,
-        path: Path,
-        slots: NDArray[np.int64],
-        values: NDArray[np.int32],
-        table: NDArray[np.int32] | None,
-    ) -> None:
+    def _write_slots(self, path: Path, slots: NDArray[np.int64], values: NDArray[np.int32]) -> None:
+        """Set some slots; when they are many, in one write from the first to the last."""
         encoded = values.astype(SLOT)
-        if table is None:
-            data = encoded.tobytes()
-            for row, slot in enumerate(slots.tolist()):
-                value = data[SLOT_BYTES * row : SLOT_BYTES * (row + 1)]
-                self._handles.write(path, value, HEADER_BYTES + SLOT_BYTES * slot)
+        if self._table is not None:
+            self._table[slots] = encoded
+        if self._table is not None and len(slots) > _FEW_SLOTS:
+            first, last = int(slots[0]), int(slots[-1])
+            run = self._table[first : last + 1].data.cast("B")
+            self._handles.write(path, run, HEADER_BYTES + SLOT_BYTES * first)
             return
-        first = int(slots[0])
-        table[slots - first] = encoded
-        self._handles.write(path, table.data.cast("B"), HEADER_BYTES + SLOT_BYTES * first)
+        single = encoded.tobytes()
+        for row, slot in enumerate(slots.tolist()):
+            value = single[SLOT_BYTES * row : SLOT_BYTES * (row + 1)]
+            self._handles.write(path, value, HEADER_BYTES + SLOT_BYTES * slot)
 
     def _rewind_slots(self, path: Path, count: int) -> None:
         """Lead every slot back to its newest entry below `count`."""
@@ -249,7 +242,7 @@ class IndexWriter:
                 f"entry {count}; delete the index directory, the next writer makes it anew."
             )
             raise CorruptRecordError(message, path)
-        self._write_slots(path, changed, held.astype(np.int32), None)
+        self._write_slots(path, changed, held.astype(np.int32))
 
     def _path(self, name: int) -> Path:
         return self._directory / f"{name:0{_NAME_DIGITS}d}"
@@ -332,6 +325,18 @@ def grown(
         end_physical_offset=int(physical_offsets[-1]),
         slot_count=header.slot_count + fresh_slots,
         entry_count=header.entry_count + len(physical_offsets),
+    )
+
+
+def inherited(previous: IndexHeader | None) -> IndexHeader:
+    """The header of an empty file: it begins where and when the one before it ended."""
+    if previous is None:
+        return EMPTY_HEADER
+    return IndexHeader(
+        begin_timestamp=previous.end_timestamp,
+        end_timestamp=previous.end_timestamp,
+        begin_physical_offset=previous.end_physical_offset,
+        end_physical_offset=previous.end_physical_offset,
     )
 
 

@@ -74,7 +74,32 @@ class OpenFiles:
         descriptor = self._keep(path, self.files.open(path, create=True))
         self._dirty.created.add(path)
         self._dirty.written.add(path)
-        self.files.truncate(descriptor, size_bytes)
+        try:
+            self.files.truncate(descriptor, size_bytes)
+        except OSError:
+            self.delete(path)
+            raise
+
+    def ensure(self, path: Path, size_bytes: int) -> bool:
+        """Make a file unless it is there at its full size; whether it had to be made.
+
+        A shorter one was left by a process that died while creating it.
+        """
+        try:
+            if path.stat().st_size == size_bytes:
+                return False
+        except FileNotFoundError:
+            pass
+        self.create(path, size_bytes)
+        return True
+
+    def delete_empty(self, directory: Path) -> None:
+        """Remove files without a byte, left by processes that died while creating them."""
+        if not directory.is_dir():
+            return
+        for path in list(directory.iterdir()):
+            if path.is_file() and path.stat().st_size == 0:
+                self.delete(path)
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file its final name."""

@@ -15,11 +15,16 @@ written in turn, so that a torn write never loses both. Big-endian:
 
 The slot with the higher generation counts. Its `state` says what holds:
 
-    DIRTY   a writer is appending [log_end, pending_end), or died doing so. Everything before
-            log_end is in log, consume queues and index.
-    CLEAN   everything before log_end is in log, consume queues and index, as far as the page
-            cache goes: true until the machine stops.
-    CLOSED  the same, and all of it was fsynced: true for good.
+    APPENDING    a writer is writing records to [log_end, pending_end), or died doing so. Nothing
+                 refers to them yet: the next writer takes them back.
+    DISPATCHING  all records up to pending_end are in the log; consume queues and index may lag.
+                 The next writer puts in what is missing.
+    CLEAN        everything before log_end is in log, consume queues and index, as far as the page
+                 cache goes: true until the machine stops.
+    CLOSED       the same, and all of it was fsynced: true for good.
+
+In the first two, everything before log_end is in place, and index_name and index_header are the
+index's as they were then. So a batch is there as a whole or not at all, whenever its writer died.
 
 A marker is believed only if nothing foreign can have happened since: same boot (or CLOSED and no
 `abort`), same modification time of `lock`, a whole record at last_start that ends at log_end, and
@@ -51,9 +56,10 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 class TailState(IntEnum):
     """What a marker promises; see the module."""
 
-    DIRTY = 1
-    CLEAN = 2
-    CLOSED = 3
+    APPENDING = 1
+    DISPATCHING = 2
+    CLEAN = 3
+    CLOSED = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def test_marker_comes_back_as_it_was_written():
 
 
 def test_newer_generation_counts():
-    newer = TAIL.next(TailState.DIRTY)
+    newer = TAIL.next(TailState.APPENDING)
 
     assert decode_tail(checkpoint(TAIL, newer)) == newer
 

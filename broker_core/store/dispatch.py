@@ -1,0 +1,114 @@
+"""Dispatch: makes records of the log findable, by queue offset and by key.
+
+What goes where is a function of the log's bytes alone (codec/dispatch.py). An append, the repair of
+a dead writer's batch and recovery all dispatch through here, each record's consume-queue entry
+before its index keys, in log order within each queue. Doing it again changes nothing in consume
+queues; index keys must be rewound first (index_writer.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker_core.store.consume_queue import ENTRY
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.codec.dispatch import DispatchFields
+    from broker_core.store.index_writer import IndexWriter
+    from broker_core.store.queue_writer import QueueKey, QueueWriter
+
+_SMALL = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class QueueGroups:
+    """Rows of a batch by queue: rows[bounds[i]:bounds[i + 1]] belong to queues[i], in order."""
+
+    queues: tuple[QueueKey, ...]
+    rows: NDArray[np.int64]
+    bounds: NDArray[np.int64]
+
+    def offsets_from(self, ends: Sequence[int], count: int) -> NDArray[np.int64]:
+        """Each row's queue offset if queue i goes on at ends[i]; 0 for rows of no queue."""
+        lengths = np.diff(self.bounds)
+        shift = np.asarray(ends, dtype=np.int64) - self.bounds[:-1]
+        offsets = np.zeros(count, dtype=np.int64)
+        offsets[self.rows] = np.arange(len(self.rows), dtype=np.int64) + np.repeat(shift, lengths)
+        return offsets
+
+
+def group_by_queue(
+    topics: Sequence[str],
+    topic_codes: NDArray[np.int32],
+    queue_ids: NDArray[np.int32],
+    in_queue: NDArray[np.bool_] | None = None,
+) -> QueueGroups:
+    """Group rows by topic and queue; only those of the mask, if there is one.
+
+    >>> group_by_queue(["a", "b"], np.array([1, 0, 1]), np.array([0, 2, 0])).queues
+    (('a', 2), ('b', 0))
+    """
+    chosen = None if in_queue is None or in_queue.all() else np.flatnonzero(in_queue)
+    codes = topic_codes if chosen is None else topic_codes[chosen]
+    ids = queue_ids if chosen is None else queue_ids[chosen]
+    if not len(ids):
+        nothing = np.zeros(0, dtype=np.int64)
+        return QueueGroups((), nothing, np.zeros(1, dtype=np.int64))
+    width = int(ids.max()) + 1
+    keys = codes.astype(np.int64) * width + ids
+    # Sixteen-bit keys are sorted by counting, everything else by comparing.
+    narrow = keys.astype(np.uint16) if int(keys.max()) < _SMALL else keys
+    order = np.argsort(narrow, kind="stable").astype(np.int64)
+    ordered = keys[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
+    queues = tuple((topics[key // width], key % width) for key in ordered[starts].tolist())
+    rows = order if chosen is None else chosen[order]
+    return QueueGroups(queues, rows, np.append(starts, len(order)))
+
+
+def queue_entries(fields: DispatchFields, rows: NDArray[np.int64]) -> NDArray[np.void]:
+    """The consume-queue entries of these records."""
+    entries = np.empty(len(rows), dtype=ENTRY)
+    entries["physical_offset"] = fields.physical_offsets[rows]
+    entries["size"] = fields.sizes[rows]
+    entries["tags_code"] = fields.tags_codes[rows]
+    return entries
+
+
+class Dispatcher:
+    """Writes consume-queue entries and index keys of records that are in the log."""
+
+    def __init__(self, queues: QueueWriter, index: IndexWriter | None) -> None:
+        self._queues = queues
+        self._index = index
+
+    def dispatch(self, fields: DispatchFields) -> None:
+        """Make a batch of records findable."""
+        self.put_entries(fields)
+        self.put_keys(fields)
+
+    def put_entries(self, fields: DispatchFields) -> None:
+        """Write the consume-queue entries of a batch whose records continue their queues."""
+        groups = group_by_queue(
+            fields.topics, fields.topic_codes, fields.queue_ids, fields.in_queue
+        )
+        entries = queue_entries(fields, groups.rows)
+        starts = fields.queue_offsets[groups.rows]
+        for queue, first, last in zip(
+            groups.queues, groups.bounds[:-1].tolist(), groups.bounds[1:].tolist(), strict=True
+        ):
+            self._queues.write(queue, int(starts[first]), entries[first:last])
+
+    def put_keys(self, fields: DispatchFields, *, skip: int = 0) -> None:
+        """Write the index keys of a batch, all but the first `skip` of them."""
+        hashes = fields.index_hashes[skip:]
+        if self._index is None or not len(hashes):
+            return
+        rows = fields.index_rows[skip:]
+        self._index.put(hashes, fields.physical_offsets[rows], fields.store_timestamps[rows])

@@ -1,0 +1,134 @@
+"""Flush: which fsync makes which promise.
+
+    append, flush="sync"   fsyncs the log's segments (and their names, if new) before anything
+                           refers to the records: an acknowledged message survives loss of power.
+                           Consume queues and index are rebuilt from the log.
+    flush                  fsyncs all files that hold anything up to the log's end at that time,
+                           then writes the checkpoint that says so: recovery need not look there.
+    close                  flushes and, if nobody wrote meanwhile, marks the store CLOSED and
+                           removes `abort`: the next open, ours or Apache's, trusts it all.
+
+Without any of them an acknowledged message survives the death of every process, for the page cache
+does, but not that of the machine.
+
+The checkpoint is written after the fsyncs it speaks of, and fsynced itself. Several processes may
+have written since the last flush; the marker's durable_end says from where on, and the log itself
+says which files that touched.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker_core.store.consume_queue import ENTRY_BYTES
+from broker_core.store.dispatch import group_by_queue
+from broker_core.store.index_file import IndexHeader, list_index_files
+from broker_core.store.log_scan import LogScan
+from broker_core.store.open_files import Dirty
+from broker_core.store.segments import segment_name
+
+if TYPE_CHECKING:
+    from broker_core.store.files import Files
+    from broker_core.store.store_parts import StoreParts
+
+
+def dirty_since(parts: StoreParts, durable_end: int) -> Dirty:
+    """All files that records from `durable_end` on are in: log, consume queues, index."""
+    dirty = Dirty()
+    log = parts.read_log()
+    for segment in log.segments:
+        if segment.end > durable_end:
+            dirty.created.add(segment.path)
+    file_bytes = parts.settings.consume_queue_file_bytes
+    for fields in LogScan(log, parts.settings, max(durable_end, log.start), verify=False).batches():
+        groups = group_by_queue(
+            fields.topics, fields.topic_codes, fields.queue_ids, fields.in_queue
+        )
+        offsets = fields.queue_offsets[groups.rows]
+        for number, queue in enumerate(groups.queues):
+            first, last = int(groups.bounds[number]), int(groups.bounds[number + 1]) - 1
+            low = int(offsets[first]) * ENTRY_BYTES // file_bytes * file_bytes
+            high = int(offsets[last]) * ENTRY_BYTES
+            for base in range(low, high + 1, file_bytes):
+                dirty.created.add(parts.queues.directory_of(queue) / segment_name(base))
+    for path in list_index_files(parts.root / "index"):
+        if index_header(path).end_physical_offset >= durable_end:
+            dirty.created.add(path)
+    dirty.written |= dirty.created
+    return dirty
+
+
+def make_durable(files: Files, dirty: Dirty, root: Path) -> None:
+    """Fsync files and, for new ones, the names on the way to them; files that are gone are fine."""
+    for path in sorted(dirty.written):
+        try:
+            descriptor = files.open(path)
+        except FileNotFoundError:
+            continue
+        try:
+            files.fsync(descriptor)
+        finally:
+            files.close(descriptor)
+    directories = {parent for path in dirty.created for parent in _up_to(path.parent, root)}
+    for directory in sorted(directories, reverse=True):
+        try:
+            files.fsync_dir(directory)
+        except FileNotFoundError:
+            continue
+
+
+def _up_to(directory: Path, root: Path) -> list[Path]:
+    """A directory and those above it, up to the store's root if it lies below that."""
+    found = [directory]
+    while found[-1] != root and found[-1].is_relative_to(root):
+        found.append(found[-1].parent)
+    return found
+
+
+def filled_index_time(parts: StoreParts) -> int:
+    """The end time of the newest index file that is full, 0 if none is."""
+    for path in reversed(list_index_files(parts.root / "index")):
+        header = index_header(path)
+        if header.entry_count >= parts.settings.index_entries:
+            return header.end_timestamp
+    return 0
+
+
+def index_header(path: Path) -> IndexHeader:
+    """The header of an index file."""
+    with path.open("rb") as file:
+        return IndexHeader.decode(file.read(64).ljust(64, b"\0"))
+
+
+class BackgroundFlush:
+    """Calls a flush every so often until stopped; for a server that holds the store for life.
+
+    An error stops it and is raised by `stop`: a store that can't be flushed must not go on
+    unnoticed.
+    """
+
+    def __init__(self, flush: Callable[[], None], interval_s: float) -> None:
+        self._flush = flush
+        self._interval_s = interval_s
+        self._stopped = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="store-flush", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; raises what ended it early, if anything did."""
+        self._stopped.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval_s):
+            try:
+                self._flush()
+            except BaseException as error:  # noqa: BLE001 - handed to the thread that stops us
+                self._error = error
+                return

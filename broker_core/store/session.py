@@ -1,0 +1,326 @@
+"""Writer session: one writer's turns at the store's lock, and what it knows in between.
+
+A turn begins with the tail marker. If it is the one this session wrote last, and no foreign broker
+has started since, all that is remembered still holds. Otherwise everything is forgotten, the files
+are looked at, and what a dead writer left half-done is finished or taken back. A turn ends with the
+marker saying what is true; one that ends in an error leaves it as it is, for the next to repair.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker_core.codec import layout
+from broker_core.errors import CorruptRecordError
+from broker_core.store import checkpoint, flush
+from broker_core.store.checkpoint import Checkpoint, read_checkpoint
+from broker_core.store.consume_queue import FILLER_SIZE
+from broker_core.store.files import Failpoint, storage_error, write_new
+from broker_core.store.lock import DEFAULT_WAIT_S, StoreLock
+from broker_core.store.marks import ABORT_NAME, CHECKPOINT_NAME
+from broker_core.store.mend import mend
+from broker_core.store.open_files import Dirty
+from broker_core.store.recovery import Progress, RecoveryKind, plan
+from broker_core.store.store_parts import StoreParts, open_parts
+from broker_core.store.tail import Tail, TailState, boot_id, decode_tail
+
+if TYPE_CHECKING:
+    from broker_core.store.files import Files
+    from broker_core.store.queue_writer import QueueKey
+    from broker_core.store.settings import StoreSettings
+
+_RECORD_HEAD = struct.Struct(">iI4xi4xq")  # TOTALSIZE, MAGICCODE, QUEUEID, QUEUEOFFSET
+_UNREAD = Tail(TailState.CLEAN, generation=-1)
+
+
+def now_ms() -> int:
+    """The wall clock."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class FlushPoint:
+    """What a flush is about to make durable: the store as it was at `tail`."""
+
+    tail: Tail
+    dirty: Dirty
+    filled_index_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What a session goes by: the clock, how long to wait for the lock, which boot this is.
+
+    `boot` None is the machine's. `progress` is told how far a recovery is.
+    """
+
+    clock_ms: Callable[[], int] = now_ms
+    lock_wait_s: float = DEFAULT_WAIT_S
+    boot: bytes | None = None
+    progress: Progress | None = None
+
+
+class StoreSession:
+    """See the module. Safe to use from several threads, which take turns as processes do."""
+
+    def __init__(
+        self,
+        root: Path,
+        settings: StoreSettings,
+        files: Files,
+        options: SessionOptions,
+        *,
+        hold: bool,
+    ) -> None:
+        self.root = root
+        self.files = files
+        self.parts: StoreParts = open_parts(root, settings, files, options.clock_ms)
+        self.clock_ms = options.clock_ms
+        self._options = options
+        self._hold = hold
+        self._boot = boot_id() if options.boot is None else options.boot
+        self._lock = StoreLock(root, files)
+        self._turns = threading.RLock()
+        self._depth = 0
+        self._tail = _UNREAD
+        # Whether others wrote files that are not noted as dirty here.
+        self._others_wrote = True
+        self._checkpoint_path = root / CHECKPOINT_NAME
+
+    @property
+    def tail(self) -> Tail:
+        """The marker as of this turn; only meaningful while the lock is held."""
+        return self._tail
+
+    @contextlib.contextmanager
+    def turn(self, doing: str) -> Iterator[StoreParts]:
+        """Hold the lock over a block of work; turns nest. `doing` is for error messages."""
+        with self._turns:
+            if self._depth == 0:
+                self._begin(doing)
+            self._depth += 1
+            try:
+                yield self.parts
+            except OSError as error:
+                raise storage_error(error, doing, self.root) from error
+            finally:
+                self._depth -= 1
+                if self._depth == 0 and not self._hold:
+                    self._lock.release()
+
+    def mark(self, state: TailState, **changes: object) -> None:
+        """Write the marker: the store is in `state` now, and differs so from before."""
+        marked = replace(
+            self._tail,
+            state=state,
+            generation=self._tail.generation + 1,
+            boot=self._boot,
+            lock_modified_ns=self._lock.modified_ns(),
+            pid=os.getpid(),
+            **changes,  # type: ignore[arg-type]  # names and types are Tail's
+        )
+        self.parts.handles.write(self._checkpoint_path, marked.encode(), marked.slot_offset)
+        self._tail = marked
+
+    def mark_clean(self, log_end: int, last_start: int, last_store_ms: int) -> None:
+        """Mark the store whole up to `log_end`."""
+        position = self.parts.index_position
+        self.mark(
+            TailState.CLEAN,
+            log_end=log_end,
+            pending_end=log_end,
+            last_start=last_start,
+            last_store_ms=last_store_ms,
+            index_name=position.name,
+            index_header=position.header.encode(),
+        )
+
+    def mark_unclosed(self) -> None:
+        """Make sure that `abort` is there, durably, before anything changes."""
+        if not (self.root / ABORT_NAME).exists():
+            write_new(self.files, self.root / ABORT_NAME, str(os.getpid()).encode())
+
+    def distrust_memory(self) -> None:
+        """Let the next turn read everything again: an error left files in an unknown state."""
+        self._tail = _UNREAD
+
+    def queue_ends(self, queues: Sequence[QueueKey]) -> list[int]:
+        """Where each queue goes on.
+
+        An end that is not remembered is checked against the log; if its last entry is not the
+        record it should be, the whole store is recovered as if there were no marker.
+        """
+        if not all(self._is_sound(queue) for queue in queues):
+            self._recover(distrust_tail=True)
+            bad = [queue for queue in queues if not self._is_sound(queue)]
+            if bad:
+                topic, queue_id = bad[0]
+                message = (
+                    f"The last entry of queue {topic}/{queue_id} does not lead to its message, and "
+                    f"recovery did not help. Remove {self.parts.queues.directory_of(bad[0])} and "
+                    "open the store again to rebuild it."
+                )
+                raise CorruptRecordError(message, self.parts.queues.directory_of(bad[0]))
+        return [self.parts.queues.end(queue) for queue in queues]
+
+    # Flush
+
+    def begin_flush(self) -> FlushPoint:
+        """Take note of all that is not durable; to be called in a turn."""
+        if self._others_wrote:
+            self.parts.handles.add_dirty(flush.dirty_since(self.parts, self._tail.durable_end))
+            self._others_wrote = False
+        dirty = self.parts.handles.take_dirty()
+        return FlushPoint(self._tail, dirty, flush.filled_index_time(self.parts))
+
+    def keep_dirty(self, point: FlushPoint) -> None:
+        """A flush failed: what it was to make durable still is not."""
+        self.parts.handles.add_dirty(point.dirty)
+
+    def end_flush(self, point: FlushPoint, *, close: bool) -> None:
+        """Say in checkpoint and marker what is durable now; to be called in a turn.
+
+        With `close`, if nobody wrote since, the store is marked closed.
+        """
+        was = point.tail
+        is_unchanged = self._tail.generation == was.generation
+        known = read_checkpoint(self._checkpoint_path)
+        self._write_checkpoint(
+            replace(
+                known,
+                physic_msg_timestamp=max(known.physic_msg_timestamp, was.last_store_ms),
+                logics_msg_timestamp=max(known.logics_msg_timestamp, was.last_store_ms),
+                index_msg_timestamp=max(known.index_msg_timestamp, point.filled_index_ms),
+                logics_physical_offset=max(known.logics_physical_offset, was.log_end),
+            )
+        )
+        durable_end = max(self._tail.durable_end, was.log_end)
+        if not (close and is_unchanged):
+            self.mark(self._tail.state, durable_end=durable_end)
+            return
+        self.mark(TailState.CLOSED, durable_end=durable_end)
+        self.parts.handles.fsync(self._checkpoint_path)
+        if (self.root / ABORT_NAME).exists():
+            self.files.unlink(self.root / ABORT_NAME)
+            self.files.fsync_dir(self.root)
+        self.files.reach(Failpoint.ABORT_REMOVED)
+
+    def close(self) -> None:
+        """Give back lock and files; flushes nothing."""
+        self.parts.handles.close_all()
+        self._lock.close()
+
+    # Turns
+
+    def _begin(self, doing: str) -> None:
+        if not self._lock.is_held:
+            self._lock.acquire(self._options.lock_wait_s)
+        try:
+            if not self._is_own_tail():
+                self._recover()
+        except OSError as error:
+            self.distrust_memory()
+            self._lock.release()
+            raise storage_error(error, doing, self.root) from error
+        except BaseException:
+            self.distrust_memory()
+            self._lock.release()
+            raise
+
+    def _is_own_tail(self) -> bool:
+        """Whether nothing has happened since this session wrote the marker."""
+        if self._tail is _UNREAD or self._tail.state not in (TailState.CLEAN, TailState.CLOSED):
+            return False
+        try:
+            page = self.parts.handles.read(self._checkpoint_path, checkpoint.FILE_SIZE, 0)
+        except FileNotFoundError:
+            return False
+        return (
+            decode_tail(page) == self._tail
+            and self._lock.modified_ns() == self._tail.lock_modified_ns
+        )
+
+    def _recover(self, *, distrust_tail: bool = False) -> None:
+        """Forget everything, look at the files, repair what needs it."""
+        self.parts.forget()
+        self._ensure_checkpoint()
+        found = plan(
+            self.root,
+            self.parts.settings,
+            boot=self._boot,
+            distrust_tail=distrust_tail,
+            progress=self._options.progress,
+        )
+        self._others_wrote = True
+        if found.kind is RecoveryKind.NONE and found.tail is not None:
+            self._tail = found.tail
+            self._others_wrote = found.tail.state is not TailState.CLOSED
+            return
+        page = self.parts.handles.read(self._checkpoint_path, checkpoint.FILE_SIZE, 0)
+        before = found.tail or decode_tail(page) or Tail(TailState.CLEAN)
+        is_scan = found.tail is None
+        self._tail = replace(before, durable_end=0 if is_scan else before.durable_end)
+        self.mark_unclosed()
+        mend(found, self.parts)
+        self.mark_clean(found.log_end, found.last_start, found.last_store_ms)
+        if is_scan:
+            known = read_checkpoint(self._checkpoint_path)
+            confirmed = max(found.last_start, 0)
+            self._write_checkpoint(replace(known, confirm_physical_offset=confirmed))
+
+    def _ensure_checkpoint(self) -> None:
+        """The checkpoint file at its full size: the marker lies in its second half.
+
+        A damaged slot would make its healthy neighbour worthless for good; both go.
+        """
+        path = self._checkpoint_path
+        size = path.stat().st_size if path.exists() else 0
+        if size < checkpoint.FILE_SIZE:
+            content = path.read_bytes() if size else b""
+            write_new(self.files, path, content.ljust(checkpoint.FILE_SIZE, b"\0"))
+        page = self.parts.handles.read(path, checkpoint.FILE_SIZE, 0)
+        if decode_tail(page) is None and page[checkpoint.LAYOUT.size :].strip(b"\0"):
+            blank = bytes(checkpoint.FILE_SIZE - checkpoint.LAYOUT.size)
+            self.parts.handles.write(path, blank, checkpoint.LAYOUT.size)
+
+    def _write_checkpoint(self, content: Checkpoint) -> None:
+        self.parts.handles.write(self._checkpoint_path, content.encode(), 0)
+        self.parts.handles.fsync(self._checkpoint_path)
+        self.files.reach(Failpoint.CHECKPOINT_WRITTEN)
+
+    def _is_sound(self, queue: QueueKey) -> bool:
+        """Whether a queue's last entry leads to its message; remembered ends are sound."""
+        queues = self.parts.queues
+        if queues.is_known(queue):
+            return True
+        last = queues.last_entry(queue)
+        if last is None or last[1] == FILLER_SIZE:
+            return True
+        physical_offset, size = last
+        if physical_offset < 0 or physical_offset + size > self._tail.log_end:
+            return self._forgotten(queue)
+        path = self.parts.log.path_of(physical_offset)
+        at = physical_offset % self.parts.log.file_bytes
+        try:
+            head = self.parts.handles.read(path, _RECORD_HEAD.size, at)
+        except FileNotFoundError:
+            return True  # the record went with its segment; the numbering stays
+        if len(head) < _RECORD_HEAD.size:
+            return self._forgotten(queue)
+        found_size, magic, queue_id, queue_offset = _RECORD_HEAD.unpack(head)
+        is_record = found_size == size and magic in (layout.MAGIC_V1, layout.MAGIC_V2)
+        is_message = (queue_id, queue_offset) == (queue[1], queues.end(queue) - 1)
+        return (is_record and is_message) or self._forgotten(queue)
+
+    def _forgotten(self, queue: QueueKey) -> bool:
+        """False, with the queue's end to be looked up again."""
+        self.parts.queues.forget(queue)
+        return False

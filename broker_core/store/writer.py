@@ -1,0 +1,316 @@
+"""Store writer: appends batches, keeps the store whole, takes turns with other writers.
+
+Every change is made under the store's lock (lock.py), taken per call by embedded writers and held
+for life by a server. Whoever takes it reads the tail marker (tail.py): if the last change was its
+own, it goes on with what it remembers; if not, it looks again, and repairs what a writer that died
+left behind (recovery.py, mend.py). A batch is appended in this order:
+
+    marker APPENDING     from here to DISPATCHING a crash takes the batch back
+    log                  one write per segment; with flush="sync" an fsync of each
+    marker DISPATCHING   from here on a crash finishes the batch
+    consume queues       one write per queue and file
+    index                entries, header, slots
+    marker CLEAN         the batch can be acknowledged
+
+An error on the way (a full disk, a failing one) undoes it in the opposite order before it is
+raised: nothing of the batch is left. What is durable when is said in flush.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from broker_core.codec.dispatch import DispatchFields, dispatch_fields
+from broker_core.codec.frames import FrameBatch
+from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
+from broker_core.codec.outgoing import Encoded, encode
+from broker_core.errors import ConfigError, StorageError
+from broker_core.store.dispatch import QueueGroups, group_by_queue
+from broker_core.store.files import Failpoint, OsFiles, make_directory, storage_error
+from broker_core.store.flush import make_durable
+from broker_core.store.foreign import require_store
+from broker_core.store.index_file import IndexHeader
+from broker_core.store.index_writer import IndexPosition
+from broker_core.store.log_scan import delay_levels
+from broker_core.store.log_writer import Placement, place
+from broker_core.store.session import SessionOptions, StoreSession
+from broker_core.store.tail import TailState
+from broker_core.types import AppendResult
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.codec.outgoing import Outgoing
+    from broker_core.store.files import Files
+    from broker_core.store.settings import StoreSettings
+    from broker_core.store.store_parts import StoreParts
+
+FLUSH_MODES = ("async", "sync")
+_PART_BYTES = 512 << 20
+_UNDER_WAY = (TailState.APPENDING, TailState.DISPATCHING)
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A batch made ready outside the lock: encoded, grouped by queue, its dispatch prepared."""
+
+    parts: Sequence[Encoded]
+    groups: QueueGroups
+    queue_ids: NDArray[np.int32]
+    sizes: NDArray[np.int32]
+
+    def patch(
+        self,
+        queue_offsets: NDArray[np.int64],
+        physical_offsets: NDArray[np.int64],
+        store_ms: int,
+    ) -> None:
+        """Fill in what is known only under the lock."""
+        first = 0
+        for part in self.parts:
+            rows = slice(first, first + len(part))
+            part.patch(queue_offsets[rows], physical_offsets[rows], store_ms)
+            first += len(part)
+
+
+class StoreWriter:
+    """One store, open for writing; several processes may each have one. See the module.
+
+    Use `open`. Safe to use from several threads, which take turns.
+    """
+
+    def __init__(self, session: StoreSession, settings: StoreSettings) -> None:
+        self._session = session
+        self._settings = settings
+        self._clock_ms = session.clock_ms
+        self._is_closed = False
+
+    @classmethod
+    def open(
+        cls,
+        root: Path,
+        settings: StoreSettings,
+        *,
+        create: bool = False,
+        hold: bool = False,
+        files: Files | None = None,
+        options: SessionOptions | None = None,
+    ) -> StoreWriter:
+        """Open the store at `root`, repairing it if it was not closed.
+
+        With `create` a missing store is made, with the file sizes of `settings`; otherwise
+        StoreNotFoundError. `hold` keeps the lock until `close`. StoreLockedError if another
+        process does not give it back in time.
+        """
+        files = OsFiles() if files is None else files
+        if create:
+            _make_store(root, settings, files)
+        require_store(root, settings.commit_log_directories(root))
+        agreed = settings.agreeing_with(root)
+        session = StoreSession(root, agreed, files, options or SessionOptions(), hold=hold)
+        writer = cls(session, agreed)
+        try:
+            with writer.turn("open the store"):
+                pass
+        except BaseException:
+            writer._session.close()
+            raise
+        return writer
+
+    @property
+    def root(self) -> Path:
+        """The store's directory."""
+        return self._session.root
+
+    @property
+    def settings(self) -> StoreSettings:
+        """The settings, file sizes as the files have them."""
+        return self._settings
+
+    def turn(self, doing: str) -> AbstractContextManager[StoreParts]:
+        """Hold the store's lock over a block of work, such as saving configuration; turns nest."""
+        if self._is_closed:
+            message = f"The writer of store {self.root} is closed; open the store again."
+            raise StorageError(message)
+        return self._session.turn(doing)
+
+    def append(self, messages: Outgoing, *, flush: str | None = None) -> AppendResult:
+        """Append a batch: all of it or, if anything fails or the process dies, nothing.
+
+        When it returns, the messages are in the log, in their queues and in the index; that
+        survives the death of every process, and with flush="sync" loss of power. `flush` is
+        "async" or "sync", the store's setting if not given.
+
+        IllegalMessageError for a message over a limit, DiskFullError and StorageError for what
+        the disk refuses, StoreLockedError if another writer does not give the lock back.
+        """
+        mode = self._settings.flush if flush is None else flush
+        if mode not in FLUSH_MODES:
+            message = f"flush={flush!r} is not a flush mode; give 'async' or 'sync'."
+            raise ConfigError(message)
+        batch = self._prepare(messages)
+        with self.turn("append messages"):
+            return self._append(batch, messages, is_sync=mode == "sync")
+
+    def flush(self) -> None:
+        """Make everything that was appended so far durable, whoever appended it."""
+        self._flush(close=False)
+
+    def close(self) -> None:
+        """Flush, mark the store closed unless others still write, give everything back."""
+        if self._is_closed:
+            return
+        try:
+            self._flush(close=True)
+        finally:
+            self._is_closed = True
+            self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Append
+
+    def _prepare(self, messages: Outgoing) -> _Batch:
+        limit = self._settings.max_message_bytes
+        parts = [encode(part, max_message_bytes=limit) for part in messages.parts(_PART_BYTES)]
+        transaction = np.asarray(messages.sys_flags) & TRANSACTION_MASK
+        in_queue = (transaction == 0) | (transaction == SysFlag.COMMIT)
+        groups = group_by_queue(
+            messages.topics,
+            messages.topic_codes,
+            messages.queue_ids,
+            np.broadcast_to(in_queue, len(messages)),
+        )
+        sizes = [part.sizes for part in parts]
+        joined = np.concatenate(sizes) if sizes else np.zeros(0, dtype=np.int32)
+        return _Batch(parts, groups, messages.queue_ids, joined)
+
+    def _append(self, batch: _Batch, messages: Outgoing, *, is_sync: bool) -> AppendResult:
+        session = self._session
+        ends = session.queue_ends(batch.groups.queues)
+        tail = session.tail
+        placement = place(batch.sizes, tail.log_end, self._settings.commit_log_file_bytes)
+        offsets = batch.groups.offsets_from(ends, len(messages))
+        # Store times never go back, whatever the clock does: searches by time rely on it.
+        store_ms = max(self._clock_ms(), tail.last_store_ms)
+        if len(messages):
+            batch.patch(offsets, placement.physical_offsets, store_ms)
+            fields = [self._fields(part) for part in batch.parts]
+            self._write(batch, placement, fields, ends, store_ms, is_sync=is_sync)
+        return AppendResult(
+            batch.queue_ids, offsets, placement.physical_offsets, batch.sizes, store_ms
+        )
+
+    def _fields(self, part: Encoded) -> DispatchFields:
+        rows = np.zeros(len(part), dtype=np.int64)
+        frames = FrameBatch(part.buffer, part.starts, part.sizes, rows, name="the batch")
+        return dispatch_fields(frames, delay_levels=delay_levels(self._settings))
+
+    def _write(
+        self,
+        batch: _Batch,
+        placement: Placement,
+        fields: Sequence[DispatchFields],
+        ends: Sequence[int],
+        store_ms: int,
+        *,
+        is_sync: bool,
+    ) -> None:
+        session = self._session
+        reach = session.files.reach
+        session.mark_unclosed()
+        try:
+            session.mark(TailState.APPENDING, pending_end=placement.end)
+            reach(Failpoint.MARKED_APPENDING)
+            segments = session.parts.log.write(batch.parts, placement)
+            reach(Failpoint.LOG_WRITTEN)
+            if is_sync:
+                for path in segments:
+                    session.parts.handles.fsync(path)
+                reach(Failpoint.LOG_SYNCED)
+            session.mark(TailState.DISPATCHING)
+            reach(Failpoint.MARKED_DISPATCHING)
+            for part in fields:
+                session.parts.dispatcher.dispatch(part)
+            session.mark_clean(placement.end, int(placement.physical_offsets[-1]), store_ms)
+            reach(Failpoint.MARKED_CLEAN)
+        except BaseException:
+            self._undo(batch, ends, placement)
+            raise
+
+    def _undo(self, batch: _Batch, ends: Sequence[int], placement: Placement) -> None:
+        """Take back what was written of a batch, in the opposite order.
+
+        If that fails too, the marker still says what was going on, and the next turn repairs.
+        """
+        session, parts, tail = self._session, self._session.parts, self._session.tail
+        if tail.log_end == placement.end or tail.state not in _UNDER_WAY:
+            return
+        try:
+            if tail.state is TailState.DISPATCHING:
+                for queue, end in zip(batch.groups.queues, ends, strict=True):
+                    parts.queues.cut(queue, end)
+                if parts.index is not None:
+                    parts.index.rewind(
+                        IndexPosition(tail.index_name, IndexHeader.decode(tail.index_header))
+                    )
+                session.mark(TailState.APPENDING)
+            parts.log.take_back(tail.log_end, tail.pending_end)
+            session.mark_clean(tail.log_end, tail.last_start, tail.last_store_ms)
+        except OSError as error:
+            session.distrust_memory()
+            _LOG.warning("append not undone yet, the next write repairs: error=%s", error)
+        except BaseException:
+            session.distrust_memory()
+            raise
+
+    # Flush
+
+    def _flush(self, *, close: bool) -> None:
+        """Fsync outside the lock, so that others can append meanwhile."""
+        session = self._session
+        with self.turn("flush the store"):
+            point = session.begin_flush()
+        try:
+            make_durable(session.files, point.dirty, self.root)
+            session.files.reach(Failpoint.FILES_SYNCED)
+        except BaseException as error:
+            session.keep_dirty(point)
+            if isinstance(error, OSError):
+                raise storage_error(error, "flush the store", self.root) from error
+            raise
+        with self.turn("flush the store"):
+            session.end_flush(point, close=close)
+
+
+def _make_store(root: Path, settings: StoreSettings, files: Files) -> None:
+    """Make the directories of a store; what is there stays."""
+    try:
+        for directory in (
+            root,
+            *settings.commit_log_directories(root),
+            root / "consumequeue",
+            root / "index",
+            root / "config",
+        ):
+            make_directory(files, directory)
+    except OSError as error:
+        raise storage_error(error, "create the store", root) from error
