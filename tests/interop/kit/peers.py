@@ -48,15 +48,20 @@ def java() -> str:
 
 
 def jars(version: str = VERSION) -> Path:
-    """Return the directory with the jars of a release, fetched by Maven if it is not there yet.
+    """Return the directory with the jars of a release, fetched by Maven if it is not there yet."""
+    return artifacts(f"rocketmq-{version}", _POM, f"-Drocketmq.version={version}")
+
+
+def artifacts(name: str, pom: Path, *options: str) -> Path:
+    """Return the directory with the jars that a pom names, fetched by Maven if need be.
 
     Safe to call from several processes at once: one fetches, the others wait for it.
     """
-    directory = CACHE / f"rocketmq-{version}"
+    directory = CACHE / name
     if not directory.is_dir():
-        with _locked(f"rocketmq-{version}"):
+        with _locked(name):
             if not directory.is_dir():
-                _fetch(version, directory)
+                _fetch(directory, pom, options)
     return directory
 
 
@@ -139,16 +144,16 @@ def _compile(source: Path, version: str, classes: Path) -> None:
     partial.rename(classes)
 
 
-def _fetch(version: str, directory: Path) -> None:
+def _fetch(directory: Path, pom: Path, options: Sequence[str]) -> None:
     partial = _fresh(directory)
     command = [
-        *(_program("mvn"), "--quiet", "--batch-mode", "-Dstyle.color=never", "-f", str(_POM)),
-        f"-Drocketmq.version={version}",
+        *(_program("mvn"), "--quiet", "--batch-mode", "-Dstyle.color=never", "-f", str(pom)),
+        *options,
         "dependency:copy-dependencies",
         "-DincludeScope=runtime",
         f"-DoutputDirectory={partial}",
     ]
-    _run(command, f"Maven could not fetch RocketMQ {version}")
+    _run(command, f"Maven could not fetch the jars of {directory.name}")
     partial.rename(directory)
 
 
