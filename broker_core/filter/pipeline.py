@@ -12,7 +12,7 @@ last two on frame batches (`select_frames`), wherever those come from.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from broker_core.codec.decode import property_columns
 from broker_core.codec.names import TAGS
 from broker_core.errors import RequestError
+from broker_core.filter.counts import FilterCount
 from broker_core.filter.sqlfilter import SqlFilter
 from broker_core.filter.tags import TagFilter
 from broker_core.store.consume_queue import ENTRY_BYTES
@@ -67,57 +68,6 @@ class MessageFilter:
         """The message properties that the filter reads."""
         names = self.sql.properties if self.sql else ()
         return tuple(dict.fromkeys((*names, TAGS))) if self.tags else names
-
-
-@dataclass(slots=True)
-class StageCount:
-    """What one stage did. `size_bytes` is what it read: entries, units, or property values."""
-
-    examined: int = 0
-    dropped: int = 0
-    size_bytes: int = 0
-
-    def count(self, kept: NDArray[np.bool_], among: int, size_bytes: int) -> None:
-        """Add one batch of which `kept` is left out of `among`."""
-        self.examined += among
-        self.dropped += among - int(np.count_nonzero(kept))
-        self.size_bytes += size_bytes
-
-    def __add__(self, other: StageCount) -> StageCount:
-        return StageCount(
-            self.examined + other.examined,
-            self.dropped + other.dropped,
-            self.size_bytes + other.size_bytes,
-        )
-
-
-@dataclass(slots=True)
-class FilterCount:
-    """What all stages did, in the order in which they run; adds up over batches and tasks."""
-
-    tag_hash: StageCount = field(default_factory=StageCount)
-    bitmap: StageCount = field(default_factory=StageCount)
-    sql: StageCount = field(default_factory=StageCount)
-    tag_text: StageCount = field(default_factory=StageCount)
-
-    def stages(self) -> dict[str, StageCount]:
-        """The stages that have examined anything, by name, in order."""
-        named = {stage.name: getattr(self, stage.name) for stage in fields(self)}
-        return {name: stage for name, stage in named.items() if stage.examined}
-
-    def __add__(self, other: FilterCount) -> FilterCount:
-        pairs = zip(fields(self), fields(other), strict=True)
-        return FilterCount(*(getattr(self, a.name) + getattr(other, b.name) for a, b in pairs))
-
-    def __str__(self) -> str:
-        """One line for a log.
-
-        >>> str(FilterCount(tag_hash=StageCount(100, 90, 2000), tag_text=StageCount(10, 1, 52)))
-        'tag_hash=100-90(2000B) tag_text=10-1(52B)'
-        """
-        return " ".join(
-            "{}={}-{}({}B)".format(name, *astuple(stage)) for name, stage in self.stages().items()
-        )
 
 
 class Extension(Protocol):

@@ -67,10 +67,7 @@ class TagFilter:
         if self.is_everything:
             return np.ones(len(tag_codes), np.bool_)
         low = tag_codes.astype(np.int32)  # keeps the low 32 bits
-        found = is_address(tag_codes)
-        for tag_hash in self._hashes:
-            found |= low == tag_hash
-        return found
+        return is_address(tag_codes) | np.isin(low, self._hashes)
 
     def select_texts(self, tags: pa.Array) -> NDArray[np.bool_]:
         """Which messages match, by their tags; null for a message without one."""

@@ -83,8 +83,6 @@ def _kind(node: Node) -> str:
             return "a number"
         case Text():
             return "a text"
-        case Property():
-            return "a property"
         case Negate():
             return "a negated value"
         case Truth():

@@ -12,7 +12,8 @@ from broker_core.codec.properties import format_properties
 from broker_core.codec.record import Record, encode_record
 from broker_core.errors import FilterSyntaxError, RequestError
 from broker_core.filter.bloom import BloomShape
-from broker_core.filter.pipeline import FilterCount, MessageFilter, Pipeline, StageCount
+from broker_core.filter.counts import FilterCount, StageCount
+from broker_core.filter.pipeline import MessageFilter, Pipeline
 from broker_core.filter.registered import RegisteredFilter
 from broker_core.filter.sqlfilter import SqlFilter
 from broker_core.filter.tags import TagFilter
@@ -198,5 +199,8 @@ def test_counts_add_up_and_read_as_one_line() -> None:
         "tag_hash": StageCount(101, 91, 2020),
         "tag_text": StageCount(10, 1, 52),
     }
-    assert str(total) == "tag_hash=101-91(2020B) tag_text=10-1(52B)"
+    assert str(total) == (
+        "tag_hash_examined=101 tag_hash_dropped=91 tag_hash_bytes=2020"
+        " tag_text_examined=10 tag_text_dropped=1 tag_text_bytes=52"
+    )
     assert str(FilterCount()) == ""
