@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 
 from broker_core.store.consume_queue import ENTRY_BYTES
 from broker_core.store.dispatch import group_by_queue
-from broker_core.store.index_file import IndexHeader, list_index_files
+from broker_core.store.index_file import list_index_files
+from broker_core.store.index_writer import index_header
 from broker_core.store.log_scan import LogScan
 from broker_core.store.open_files import Dirty
 from broker_core.store.segments import segment_name
@@ -95,12 +96,6 @@ def filled_index_time(parts: StoreParts) -> int:
         if header.entry_count >= parts.settings.index_entries:
             return header.end_timestamp
     return 0
-
-
-def index_header(path: Path) -> IndexHeader:
-    """The header of an index file."""
-    with path.open("rb") as file:
-        return IndexHeader.decode(file.read(64).ljust(64, b"\0"))
 
 
 class BackgroundFlush:

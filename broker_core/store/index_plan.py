@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.store.index_file import IndexFile, IndexHeader, list_index_files
-from broker_core.store.index_writer import IndexPosition, inherited
+from broker_core.store.index_file import IndexFile, list_index_files
+from broker_core.store.index_writer import IndexPosition, index_header, inherited
 
 if TYPE_CHECKING:
     from broker_core.store.settings import StoreSettings
@@ -55,7 +55,7 @@ def plan_abnormal(
     kept: IndexFile | None = None
     doomed: Path | None = None
     for path in list_index_files(directory):
-        header = _header(path)
+        header = index_header(path)
         is_kept = settings.index_entries <= header.entry_count and (
             0 < header.end_timestamp <= flushed_ms
         )
@@ -79,8 +79,3 @@ def _behind(file: IndexFile) -> IndexPlan:
     offsets = file.entries()[1:]["physical_offset"]
     skip = len(offsets) if (offsets == last).all() else int(np.argmin(offsets[::-1] == last))
     return IndexPlan(last, skip)
-
-
-def _header(path: Path) -> IndexHeader:
-    with path.open("rb") as file:
-        return IndexHeader.decode(file.read(40).ljust(40, b"\0"))

@@ -328,6 +328,12 @@ def grown(
     )
 
 
+def index_header(path: Path) -> IndexHeader:
+    """The header of an index file; that of an empty one if it is too short to have any."""
+    with path.open("rb") as file:
+        return IndexHeader.decode(file.read(HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
+
+
 def inherited(previous: IndexHeader | None) -> IndexHeader:
     """The header of an empty file: it begins where and when the one before it ended."""
     if previous is None:

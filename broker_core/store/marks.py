@@ -62,17 +62,14 @@ class Marks:
 def read_marks(root: Path) -> Marks:
     """Read the small files of a store; missing ones are those of a store that was never used."""
     path = root / CHECKPOINT_NAME
+    checkpoint = read_checkpoint(path)
     try:
-        content = path.read_bytes()
-        lock_modified_ns = _modified_ns(root / LOCK_NAME)
+        content = path.read_bytes() if path.exists() else b""
         has_abort = (root / ABORT_NAME).exists()
-    except FileNotFoundError:
-        content = b""
         lock_modified_ns = _modified_ns(root / LOCK_NAME)
-        has_abort = (root / ABORT_NAME).exists()
     except OSError as error:
         raise unreadable(path, error) from error
-    return Marks(read_checkpoint(path), decode_tail(content), has_abort, lock_modified_ns)
+    return Marks(checkpoint, decode_tail(content), has_abort, lock_modified_ns)
 
 
 def _modified_ns(path: Path) -> int:

@@ -15,9 +15,7 @@ on (the scan start; before it, queues are known to be right) and compares. The r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,23 +89,6 @@ def collect(found: dict[QueueKey, ScannedRecords], fields: DispatchFields) -> No
         records = found.setdefault(queue, ScannedRecords())
         records.offsets.append(offsets[part])
         records.entries.append(entries[part])
-
-
-def list_queues(directory: Path) -> list[QueueKey]:
-    """All queues of a store, by what lies in consumequeue/: TOPIC/NUMBER directories."""
-    return sorted(
-        (topic.name, int(queue.name))
-        for topic in _directories(directory)
-        for queue in _directories(topic)
-        if queue.name.isascii() and queue.name.isdecimal()
-    )
-
-
-def _directories(directory: Path) -> Iterable[Path]:
-    try:
-        return [path for path in directory.iterdir() if path.is_dir()]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def read_tail(queue: ConsumeQueue, scan_start: int) -> QueueTail:

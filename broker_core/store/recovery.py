@@ -29,7 +29,7 @@ from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.store import config_files
 from broker_core.store.checkpoint import Checkpoint
 from broker_core.store.commit_log import CommitLog
-from broker_core.store.consume_queue import FILLER_SIZE, ConsumeQueue
+from broker_core.store.consume_queue import FILLER_SIZE, ConsumeQueue, list_queues
 from broker_core.store.index_file import IndexHeader
 from broker_core.store.index_plan import IndexPlan, plan_abnormal, plan_normal
 from broker_core.store.index_writer import IndexPosition
@@ -40,7 +40,6 @@ from broker_core.store.queue_plan import (
     QueuePlan,
     ScannedRecords,
     collect,
-    list_queues,
     read_tail,
     reconcile,
 )

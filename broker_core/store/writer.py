@@ -19,6 +19,7 @@ raised: nothing of the batch is left. What is durable when is said in flush.py.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from broker_core.codec.frames import FrameBatch
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
 from broker_core.codec.outgoing import Encoded, encode
 from broker_core.errors import ConfigError, StorageError
+from broker_core.store import retention
 from broker_core.store.dispatch import QueueGroups, group_by_queue
 from broker_core.store.files import Failpoint, OsFiles, make_directory, storage_error
 from broker_core.store.flush import make_durable
@@ -43,6 +45,7 @@ from broker_core.store.log_scan import delay_levels
 from broker_core.store.log_writer import Placement, place
 from broker_core.store.session import SessionOptions, StoreSession
 from broker_core.store.tail import TailState
+from broker_core.store.topic_removal import empty_trash, remove_queues
 from broker_core.types import AppendResult
 
 if TYPE_CHECKING:
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
 
     from broker_core.codec.outgoing import Outgoing
     from broker_core.store.files import Files
+    from broker_core.store.segments import Segment
     from broker_core.store.settings import StoreSettings
     from broker_core.store.store_parts import StoreParts
 
@@ -120,7 +124,7 @@ class StoreWriter:
         writer = cls(session, agreed)
         try:
             with writer.turn("open the store"):
-                pass
+                empty_trash(files, root)
         except BaseException:
             writer._session.close()
             raise
@@ -161,6 +165,39 @@ class StoreWriter:
         with self.turn("append messages"):
             return self._append(batch, messages, is_sync=mode == "sync")
 
+    def delete_before(self, physical_offset: int) -> int:
+        """Delete whole segments that end at or before an offset; the log's new start.
+
+        The last segment stays, and consume queues and index files follow, as with retention.
+        """
+        with self.turn("delete segments") as parts:
+            segments = parts.read_log().segments
+            return self._delete(parts, retention.before(segments, physical_offset))
+
+    def delete_expired(self, *, is_on_demand: bool = False, disk_percent: int | None = None) -> int:
+        """Delete what retention says must go now; the log's new start.
+
+        Meant to be called every so often; the hour and the disk decide. `is_on_demand` deletes
+        all that is expired at once. `disk_percent` stands in for how full the disk is.
+        """
+        with self.turn("delete segments") as parts:
+            percent = self._disk_percent() if disk_percent is None else disk_percent
+            chosen = retention.expired(
+                retention.dated_segments(parts),
+                self._settings,
+                now_ms=self._clock_ms(),
+                disk_percent=percent,
+                is_on_demand=is_on_demand,
+            )
+            return self._delete(parts, chosen)
+
+    def delete_queues(self, topic: str) -> None:
+        """Remove a topic's consume queues; a topic of the same name made later starts at 0."""
+        with self.turn(f"delete topic {topic}") as parts:
+            log_start = parts.read_log().start
+            remove_queues(parts, topic, log_start=log_start, log_end=self._session.tail.log_end)
+            self._session.mark(self._session.tail.state)
+
     def flush(self) -> None:
         """Make everything that was appended so far durable, whoever appended it."""
         self._flush(close=False)
@@ -185,6 +222,20 @@ class StoreWriter:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    # Retention
+
+    def _delete(self, parts: StoreParts, segments: Sequence[Segment]) -> int:
+        if not segments:
+            return parts.read_log().start
+        log_start = retention.delete_segments(parts, segments)
+        # A new generation: other writers must not go on with files that are gone.
+        self._session.mark(self._session.tail.state)
+        return log_start
+
+    def _disk_percent(self) -> int:
+        directories = (*self._settings.commit_log_directories(self.root), self.root)
+        return max(retention.used_percent(os.statvfs(path)) for path in directories)
 
     # Append
 

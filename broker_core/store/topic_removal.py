@@ -1,0 +1,56 @@
+"""Removing a topic: its consume queues go, its records stay in the log until their files expire.
+
+The queues are moved away in one step, so a crash leaves all of them or none, and what was moved is
+deleted at leisure. Before that the log's end is noted down under the topic's name: records before
+it belong to no queue any more, and no recovery may give them back to a topic of the same name
+that was made later. The note goes when the log no longer reaches back that far.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker_core.store import config_files
+from broker_core.store.files import Failpoint, make_directory
+from broker_core.store.recovery import DELETIONS, deleted_topics
+
+if TYPE_CHECKING:
+    from broker_core.store.files import Files
+    from broker_core.store.store_parts import StoreParts
+
+TRASH = "deleted"
+_QUEUE_DIRECTORIES = ("consumequeue", "consumequeue_ext")
+
+
+def remove_queues(parts: StoreParts, topic: str, *, log_start: int, log_end: int) -> None:
+    """Remove all consume queues of a topic; one that has none is fine."""
+    note = {name: end for name, end in deleted_topics(parts.root).items() if end > log_start}
+    config_files.persist(
+        parts.files, parts.root / DELETIONS, {"deletions": note | {topic: log_end}}
+    )
+    parts.forget()
+    for kind in _QUEUE_DIRECTORIES:
+        directory = parts.root / kind / topic
+        if directory.is_dir():
+            trash = parts.root / TRASH
+            make_directory(parts.files, trash)
+            parts.files.rename(directory, trash / f"{kind}-{log_end}-{topic}")
+            parts.files.fsync_dir(directory.parent)
+            parts.files.reach(Failpoint.TOPIC_MOVED_AWAY)
+    empty_trash(parts.files, parts.root)
+
+
+def empty_trash(files: Files, root: Path) -> None:
+    """Delete what was moved away, also by a process that died before it could."""
+    if (root / TRASH).is_dir():
+        _delete_tree(files, root / TRASH)
+
+
+def _delete_tree(files: Files, directory: Path) -> None:
+    for path in list(directory.iterdir()):
+        if path.is_dir() and not path.is_symlink():
+            _delete_tree(files, path)
+        else:
+            files.unlink(path)
+    files.rmdir(directory)
