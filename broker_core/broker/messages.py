@@ -1,0 +1,104 @@
+"""One message on its way in: what RocketMQ's clients check and add before they send it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from broker_core.codec.names import (
+    DELAY,
+    KEY_SEPARATOR,
+    KEYS,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    RESERVED_PROPERTIES,
+    SCHEDULE_TOPIC,
+    SHARDING_KEY,
+    TAGS,
+    UNIQ_KEY,
+)
+from broker_core.codec.outgoing import Outgoing
+from broker_core.codec.properties import format_properties
+from broker_core.errors import IllegalMessageError
+
+_TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
+
+
+def join_keys(topic: str, keys: Sequence[str] | str | None) -> str:
+    """Return keys as they are stored, between single spaces; a text is taken as it is."""
+    if keys is None or isinstance(keys, str):
+        return keys or ""
+    for key in keys:
+        if not key or KEY_SEPARATOR in key:
+            raise _illegal(topic, f"has the key {key!r}; keys are not empty and have no spaces")
+    return KEY_SEPARATOR.join(keys)
+
+
+def check_user_properties(topic: str, properties: Mapping[str, str]) -> None:
+    """Raise IllegalMessageError for a property that RocketMQ keeps for itself or can't store."""
+    for name, value in properties.items():
+        if name in RESERVED_PROPERTIES or name.startswith(_TRANSIENT_PREFIX):
+            raise _illegal(topic, f"has the property {name}, which RocketMQ keeps for itself")
+        if not all(isinstance(text, str) and text for text in (name, value)):
+            raise _illegal(topic, f"has the property {name!r}={value!r}; both must be text")
+        if any(mark in name + value for mark in (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR)):
+            raise _illegal(topic, f"has a separator (0x01, 0x02) in the property {name!r}")
+
+
+def message_properties(
+    topic: str,
+    unique_key: str,
+    *,
+    tags: str | None = None,
+    keys: Sequence[str] | str | None = None,
+    properties: Mapping[str, str] | None = None,
+    sharding_key: str | None = None,
+) -> dict[str, str]:
+    """Return all properties of a message, in stored order; IllegalMessageError for a wrong one."""
+    check_user_properties(topic, properties or {})
+    ours = {
+        UNIQ_KEY: unique_key,
+        TAGS: tags or "",
+        KEYS: join_keys(topic, keys),
+        SHARDING_KEY: sharding_key or "",
+    }
+    for name, value in ours.items():
+        if any(mark in value for mark in (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR)):
+            raise _illegal(topic, f"has a separator (0x01, 0x02) in {name}")
+    return {name: value for name, value in ours.items() if value} | dict(properties or {})
+
+
+def single_message(
+    topic: str,
+    queue_id: int,
+    body: bytes,
+    properties: Mapping[str, str],
+    born_timestamp_ms: int,
+    *,
+    delay_level: int = 0,
+) -> Outgoing:
+    """Return a batch of one message; with a delay level it goes to the schedule topic first."""
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise _illegal(topic, f"has a body of type {type(body).__name__}; bodies are bytes")
+    if not len(body):
+        raise _illegal(topic, "has no body; RocketMQ's clients refuse empty messages")
+    stored = dict(properties)
+    if delay_level:
+        stored |= {DELAY: str(delay_level), REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
+        topic, queue_id = SCHEDULE_TOPIC, delay_level - 1
+    return Outgoing(
+        topics=[topic],
+        topic_codes=np.zeros(1, dtype=np.int32),
+        queue_ids=np.array([queue_id], dtype=np.int32),
+        bodies=pa.array([bytes(body)], type=pa.binary()),
+        properties=pa.array([format_properties(stored)], type=pa.binary()),
+        born_timestamps=born_timestamp_ms,
+    )
+
+
+def _illegal(topic: str, what: str) -> IllegalMessageError:
+    return IllegalMessageError(f"The message for topic {topic} {what}. Nothing was written.")

@@ -1,0 +1,379 @@
+"""The embedded broker: a store's files, opened in this process.
+
+Reading maps the files and needs nobody's permission; it sees what consume queues show, as soon as a
+writer has put it there. Writing takes the store's lock for each call (store/writer.py), so several
+processes may hold a store open with mode="rw" and take turns. With mode="r" nothing is ever created
+or changed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
+from broker_core.broker.administration import Administration, load_consumer_offsets
+from broker_core.broker.catalog import Catalog
+from broker_core.broker.finding import APACHE_LIMIT, as_table, find_by_id, find_by_key
+from broker_core.broker.legal_names import check_group
+from broker_core.broker.messages import message_properties, single_message
+from broker_core.broker.topics import PERM_WRITE
+from broker_core.codec.decode import DEFAULT_COLUMNS, decode, schema_of
+from broker_core.codec.ids import UniqueIds, offset_id
+from broker_core.codec.javahash import index_hash, java_hash
+from broker_core.errors import IllegalMessageError, PermissionDeniedError, RequestError
+from broker_core.filter.pipeline import MessageFilter, Pipeline
+from broker_core.store.reader import StoreReader
+from broker_core.store.session import SessionOptions
+from broker_core.store.settings import StoreSettings
+from broker_core.store.writer import StoreWriter
+from broker_core.types import LogicalOffset, OffsetRange, PhysicalOffset, QueueRef, SendResult
+
+if TYPE_CHECKING:
+    from broker_core.broker.topics import TopicConfig
+    from broker_core.codec.frames import FrameBatch
+    from broker_core.codec.outgoing import Outgoing
+    from broker_core.store.recovery import Progress
+    from broker_core.types import AppendResult, TopicInfo
+
+
+def now_ms() -> int:
+    """Return the wall clock."""
+    return time.time_ns() // 1_000_000
+
+
+class EmbeddedBroker:
+    """A Broker (api.py) over a store on this machine. Not thread-safe."""
+
+    def __init__(
+        self,
+        address: str,
+        reader: StoreReader,
+        writer: StoreWriter | None = None,
+        *,
+        clock_ms: Callable[[], int] = now_ms,
+    ) -> None:
+        self._address = address
+        self.reader = reader
+        self._writer = writer
+        self._clock_ms = clock_ms
+        self._catalog = Catalog(reader)
+        self._unique_ids = UniqueIds()
+        self._turn = random.randrange(1 << 16)
+
+    @classmethod
+    def open(
+        cls,
+        address: str,
+        root: Path,
+        *,
+        mode: str = "r",
+        create: bool = False,
+        config: str | os.PathLike[str] | Mapping[str, object] | None = None,
+        progress: Progress | None = None,
+    ) -> EmbeddedBroker:
+        """Open the store at `root`; see broker_core.open_broker.
+
+        With mode="rw" a store that was not closed cleanly is recovered first, and `progress` is
+        told how far that is.
+        """
+        settings = StoreSettings.load(config)
+        if mode == "r":
+            if settings.given:
+                settings = settings.agreeing_with(root)
+            return cls(address, StoreReader(root, settings))
+        options = SessionOptions(progress=progress)
+        writer = StoreWriter.open(root, settings, create=create, options=options)
+        return cls(address, StoreReader(root, writer.settings), writer)
+
+    @property
+    def address(self) -> str:
+        """The address it was opened with."""
+        return self._address
+
+    @property
+    def writer(self) -> StoreWriter:
+        """The store's writer; RequestError if the broker was opened for reading."""
+        if self._writer is None:
+            message = (
+                f"The store at {self.reader.root} was opened with mode='r', which changes nothing; "
+                f"open it with mode='rw' to write."
+            )
+            raise RequestError(message)
+        return self._writer
+
+    def close(self) -> None:
+        """Flush what was written and give back files; batches handed out stay valid."""
+        if self._writer is not None:
+            self._writer.close()
+        self.reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Topics
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        self.reader.refresh()
+        return self._catalog.names()
+
+    def describe(self, topic: str) -> TopicInfo:
+        """Return what there is to know of a topic."""
+        self.reader.refresh()
+        return self._catalog.describe(topic)
+
+    def create_topic(self, topic: str, queues: int = 4, *, exist_ok: bool = False) -> TopicInfo:
+        """Make a topic; TopicExistsError unless `exist_ok`, which leaves one as it is."""
+        self._administration.create_topic(topic, queues, exist_ok=exist_ok)
+        return self.describe(topic)
+
+    def add_queues(self, topic: str, total: int) -> TopicInfo:
+        """Let a topic have `total` queues; only growth is allowed."""
+        self._administration.add_queues(topic, total)
+        return self.describe(topic)
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic, its queues and groups' offsets in it; its records stay in the log."""
+        self._administration.delete_topic(topic)
+
+    @property
+    def _administration(self) -> Administration:
+        return Administration(self._catalog, self.writer, self._clock_ms)
+
+    # Offsets
+
+    def offsets(self, topic: str) -> dict[QueueRef, tuple[LogicalOffset, LogicalOffset]]:
+        """Return (min, max) of every readable queue; (0, 0) for one that never held any."""
+        self.reader.refresh()
+        config = self._catalog.config(topic)
+        held = set(self._catalog.queue_ids(topic))
+        found = {}
+        for queue_id in range(config.read_queues):
+            bounds = self.reader.queue_range(topic, queue_id) if queue_id in held else (0, 0)
+            ref = self._catalog.ref(topic, queue_id)
+            found[ref] = (LogicalOffset(bounds[0]), LogicalOffset(bounds[1]))
+        return found
+
+    def offset_at(
+        self, topic: str, queue_id: int, timestamp_ms: int, *, broker_name: str | None = None
+    ) -> LogicalOffset:
+        """Return the first offset whose store time is at or after `timestamp_ms`, else the max."""
+        self._require(topic, queue_id, broker_name)
+        return LogicalOffset(self.reader.search_time(topic, queue_id, timestamp_ms))
+
+    def consumer_offsets(self, group: str, topic: str) -> dict[QueueRef, LogicalOffset]:
+        """Return where a group will read next; queues it never read are absent."""
+        check_group(group)
+        self._catalog.config(topic)
+        known = load_consumer_offsets(self.reader.root).of(group, topic)
+        return {
+            self._catalog.ref(topic, queue_id): LogicalOffset(offset)
+            for queue_id, offset in sorted(known.items())
+        }
+
+    def commit_offset(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        broker_name: str | None = None,
+    ) -> None:
+        """Record durably where a group will read next."""
+        self._require(topic, queue_id, broker_name)
+        self._administration.commit_offset(group, topic, queue_id, offset)
+
+    def _require(self, topic: str, queue_id: int, broker_name: str | None) -> None:
+        self.reader.refresh()
+        ours = self.reader.settings.broker_name
+        if broker_name not in (None, ours):
+            message = (
+                f"The store at {self.reader.root} is broker {ours}, but {broker_name} was asked "
+                f"for; set brokerName in the configuration if it should be called so."
+            )
+            raise RequestError(message)
+        self._catalog.require_queue(topic, queue_id)
+
+    # Reading
+
+    def pull(
+        self,
+        wanted: OffsetRange,
+        *,
+        message_filter: MessageFilter | None = None,
+        batch_rows: int = DEFAULT_BATCH_ROWS,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+        verify: bool | None = None,
+    ) -> Iterator[FrameBatch]:
+        """Return the messages of a range as frame batches, filtered before they are copied."""
+        queue = wanted.queue
+        self._require(queue.topic, queue.queue_id, queue.broker_name)
+        pipeline = Pipeline(message_filter) if message_filter is not None else None
+        frames = self.reader.frames(
+            queue.topic,
+            queue.queue_id,
+            wanted.start,
+            wanted.end,
+            select=pipeline.select_entries if pipeline is not None else None,
+            batch_rows=batch_rows,
+            batch_bytes=batch_bytes,
+            verify=verify,
+        )
+        return frames if pipeline is None else map(pipeline.select_frames, frames)
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int = 0,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        tags: str | None = None,
+        sql: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Return a range of one queue as a table, bodies checked."""
+        names = DEFAULT_COLUMNS if columns is None else tuple(columns)
+        schema = schema_of(names)
+        self._require(topic, queue_id, None)
+        minimum, maximum = self.reader.queue_range(topic, queue_id)
+        wanted = OffsetRange(
+            self._catalog.ref(topic, queue_id),
+            LogicalOffset(minimum if start is None else start),
+            LogicalOffset(maximum if end is None else end),
+        )
+        wanted_filter = MessageFilter.of(tags, sql)
+        frames = self.pull(wanted, message_filter=wanted_filter, verify=True)
+        batches = [decode(batch, names, wanted.queue.broker_name) for batch in frames]
+        return pa.Table.from_batches(batches, schema=schema)
+
+    def query(self, topic: str, key: str, limit: int = APACHE_LIMIT) -> pa.Table:
+        """Return messages with a key or unique key, all columns, by physical offset."""
+        self.reader.refresh()
+        self._catalog.config(topic)
+        return as_table(find_by_key(self.reader, topic, key, limit), self.reader)
+
+    def message(self, message_id: str) -> pa.Table:
+        """Return the message with a unique or offset id, one row."""
+        found = find_by_id(self.reader, self.topics(), message_id)
+        return as_table([found], self.reader)
+
+    # Writing
+
+    def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: Sequence[str] | str | None = None,
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        sharding_key: str | None = None,
+        delay_level: int = 0,
+    ) -> SendResult:
+        """Append one message and return where it lies.
+
+        A delayed one lies in the schedule topic until it is due.
+        """
+        levels = len(self.writer.settings.delay_levels_ms)
+        config = self._writable(topic)
+        if not 0 <= delay_level <= levels:
+            message = f"Delay level {delay_level} for topic {topic} is not one of 1 to {levels}."
+            raise IllegalMessageError(message)
+        unique_key = self._unique_key()
+        stored = message_properties(
+            topic,
+            unique_key,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+            sharding_key=sharding_key,
+        )
+        queue = self._choose_queue(config, queue_id, sharding_key)
+        outgoing = single_message(
+            topic, queue, body, stored, self._clock_ms(), delay_level=delay_level
+        )
+        stored_host = self.writer.settings.store_host
+        placed = self.writer.append(replace(outgoing, store_host=stored_host))
+        physical_offset = int(placed.physical_offsets[0])
+        return SendResult(
+            topic=outgoing.topics[0],
+            broker_name=self.reader.settings.broker_name,
+            queue_id=int(placed.queue_ids[0]),
+            queue_offset=LogicalOffset(int(placed.queue_offsets[0])),
+            msg_id=unique_key,
+            offset_msg_id=offset_id(stored_host, physical_offset),
+            physical_offset=PhysicalOffset(physical_offset),
+        )
+
+    def append(self, messages: Outgoing, *, flush: str | None = None) -> AppendResult:
+        """Append a batch in one go; all of it or nothing."""
+        writer = self.writer
+        for code, topic in enumerate(messages.topics):
+            config = self._writable(topic)
+            queue_ids = messages.queue_ids[messages.topic_codes == code]
+            if len(queue_ids):
+                for extreme in (int(queue_ids.min()), int(queue_ids.max())):
+                    _check_queue(config, extreme)
+        stored = replace(messages, store_host=writer.settings.store_host)
+        return writer.append(stored, flush=flush)
+
+    def _writable(self, topic: str) -> TopicConfig:
+        config = self._catalog.config(topic)
+        if not config.perm & PERM_WRITE:
+            message = (
+                f"Topic {topic} is not writable (perm {config.perm}); give it perm "
+                f"{config.perm | PERM_WRITE} to write to it."
+            )
+            raise PermissionDeniedError(message)
+        return config
+
+    def _choose_queue(
+        self, config: TopicConfig, queue_id: int | None, sharding_key: str | None
+    ) -> int:
+        if queue_id is not None:
+            return _check_queue(config, queue_id)
+        if sharding_key:
+            return index_hash(java_hash(sharding_key)) % config.write_queues
+        self._turn += 1
+        return self._turn % config.write_queues
+
+    def _unique_key(self) -> str:
+        if self._unique_ids.process_id != os.getpid():
+            self._unique_ids = UniqueIds()
+        return self._unique_ids.make(1, self._clock_ms()).tobytes().decode("ascii")
+
+    def delete_before(self, physical_offset: int) -> int:
+        """Delete whole commit-log files that end at or before an offset; the new log minimum."""
+        remaining = self.writer.delete_before(physical_offset)
+        self.reader.refresh()
+        return remaining
+
+
+def _check_queue(config: TopicConfig, queue_id: int) -> int:
+    if not 0 <= queue_id < config.write_queues:
+        message = (
+            f"Topic {config.name} has queues 0 to {config.write_queues - 1} to write to, not "
+            f"{queue_id}."
+        )
+        raise RequestError(message)
+    return queue_id
