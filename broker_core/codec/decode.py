@@ -20,7 +20,8 @@ from broker_core.codec.hosts import host_texts
 from broker_core.codec.ids import hex_upper
 from broker_core.codec.layout import SysFlag
 from broker_core.codec.names import KEYS, TAGS, UNIQ_KEY
-from broker_core.codec.property_spans import ValueSpans, find_values, scan
+from broker_core.codec.property_spans import ValueSpans, find_values
+from broker_core.codec.property_split import split_texts
 from broker_core.errors import CorruptRecordError, RequestError
 from broker_core.types import DEFAULT_BROKER_NAME
 
@@ -212,7 +213,9 @@ class _Decoder:
 
     def _properties(self) -> pa.Array:
         fields = self._fields
-        found = scan(self._frames.buffer, fields.properties_starts, fields.properties_lengths)
+        found = split_texts(
+            spans(self._frames.buffer, fields.properties_starts, fields.properties_lengths)
+        )
         names = _strings(spans(found.text, found.begins, found.splits - found.begins))
         values = _strings(spans(found.text, found.splits + 1, found.ends - found.splits - 1))
         keep = _last_of_each(found.rows, names)

@@ -1,29 +1,33 @@
 """Finding properties in the raw text of many records at once.
 
-Most batches were written by few producers, so most of their property texts have one layout: the
-same names at the same places around values of the same lengths. Rows are grouped by text length;
-in each group one row's layout is tried on all rows, eight bytes at a time, and confirmed by the
-number of separators. Rows that have no group, or no common layout, go through a scan for
-separators that makes no assumption. All ways give what properties.parse_properties gives.
+Most batches were written by few producers, so most of their property texts have one of a few
+layouts: the same names at the same places around values of the same lengths. Rows are grouped by
+text length, and in each group one row's layout is tried on all rows. Rows that no layout fits go
+through a split at every separator, which makes no assumption. Both ways give what
+properties.parse_properties gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.codec.gather import fixed_width, span_arrays, spans
+from broker_core.codec.gather import fixed_width, spans
+from broker_core.codec.property_split import split_texts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_NAME_END = 1
 _VALUE_END = 2
 _MIN_GROUP = 64
 _MAX_LAYOUTS = 8
+_BLOCK_BYTES = 1 << 17
+
+Layout = dict[bytes, tuple[int, int]]
+"""Where the value of each name begins and ends in a text."""
 
 
 @dataclass(frozen=True)
@@ -46,117 +50,109 @@ def find_values(
     """
     if not names:
         return []
-    found = [ValueSpans(starts.copy(), np.zeros(len(starts), dtype=np.int64)) for _ in names]
-    wanted = [name.encode() for name in names]
+    layouts: list[Layout] = [{}]
+    codes = np.zeros(len(starts), dtype=np.intp)
     leftover = []
     for rows, width in _groups(lengths):
-        if width == 0:
-            continue
         if len(rows) < _MIN_GROUP:
             leftover.append(rows)
-        else:
-            leftover.extend(_match_group(buffer, starts, rows, width, wanted, found))
+            continue
+        for fitting, layout in _try_layouts(buffer, starts[_index(rows)], rows, width):
+            if layout is None:
+                leftover.append(fitting)
+            else:
+                codes[_index(fitting)] = len(layouts)
+                layouts.append(layout)
+    found = [_values(starts, codes, layouts, name.encode()) for name in names]
     if leftover:
         rows = np.sort(np.concatenate(leftover))
-        _scan_rows(buffer, starts, lengths, rows, wanted, found)
+        _split_rows(buffer, starts, lengths, rows, names, found)
     return found
 
 
-def _groups(lengths: NDArray[np.int64]) -> list[tuple[NDArray[np.intp], int]]:
-    """Row numbers by text length."""
+def _groups(lengths: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.intp], int]]:
+    """Row numbers by text length, without those of length 0."""
     if not len(lengths):
-        return []
+        return
     first = int(lengths[0])
     if bool((lengths == first).all()):
-        return [(np.arange(len(lengths)), first)]
-    order = np.argsort(lengths.astype(np.int16), kind="stable")  # int16: sorted by radix
-    ordered = lengths[order]
-    bounds = np.flatnonzero(np.diff(ordered, prepend=-1)).tolist()
-    return [
-        (order[begin:end], int(ordered[begin]))
-        for begin, end in zip(bounds, [*bounds[1:], len(order)], strict=True)
-    ]
+        order = np.arange(len(lengths))
+        bounds = [0]
+    else:
+        order = np.argsort(lengths.astype(np.int16), kind="stable")  # int16: sorted by radix
+        bounds = np.flatnonzero(np.diff(lengths[order], prepend=-1)).tolist()
+    for begin, end in zip(bounds, [*bounds[1:], len(order)], strict=True):
+        width = int(lengths[order[begin]])
+        if width:
+            yield order[begin:end], width
 
 
-def _match_group(
-    buffer: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    rows: NDArray[np.intp],
-    width: int,
-    wanted: list[bytes],
-    found: list[ValueSpans],
-) -> list[NDArray[np.intp]]:
-    """Try the layouts of a few rows on all rows of one text length; what no layout fits."""
-    padded = -(-width // 8) * 8
-    overhang = starts[rows] + padded > len(buffer)
-    leftover = [rows[overhang]] if overhang.any() else []
-    if leftover:
-        rows = rows[~overhang]
-    texts = fixed_width(buffer, starts[_index(rows)], padded)
+def _try_layouts(
+    buffer: NDArray[np.uint8], starts: NDArray[np.int64], rows: NDArray[np.intp], width: int
+) -> Iterator[tuple[NDArray[np.intp], Layout | None]]:
+    """Rows of one text length, parted by layout; None comes with rows that have none of a few."""
     for _ in range(_MAX_LAYOUTS):
+        first = int(starts[0])
+        text = buffer[first : first + width]
+        layout = _layout(text.tobytes())
+        misfits = _misfits(buffer, starts, text, layout)
+        if not len(misfits):
+            yield rows, layout
+            return
+        yield np.delete(rows, misfits), layout
+        rows, starts = rows[misfits], starts[misfits]
         if len(rows) < _MIN_GROUP:
             break
-        matched = _matches(texts, width)
-        if matched is None:
-            places = _layout(texts[0, :width].tobytes())
-            _place(found, wanted, places, rows, starts)
-            return leftover
-        if not matched[0]:
-            break
-        _place(found, wanted, _layout(texts[0, :width].tobytes()), rows[matched], starts)
-        rows, texts = rows[~matched], texts[~matched]
-    if len(rows):
-        leftover.append(rows)
-    return leftover
+    yield rows, None
 
 
-def _layout(text: bytes) -> list[tuple[bytes, int, int]]:
-    """(name, value start, value end) of every segment that has both; the last wins later."""
-    places = []
+def _layout(text: bytes) -> Layout:
+    places = {}
     begin = 0
     for segment in text.split(b"\x02"):
         name, _, value = segment.partition(b"\x01")
         if name and value:
-            places.append((name, begin + len(name) + 1, begin + len(segment)))
+            places[name] = (begin + len(name) + 1, begin + len(segment))
         begin += len(segment) + 1
     return places
 
 
-def _matches(texts: NDArray[np.uint8], width: int) -> NDArray[np.bool_] | None:
-    """Which rows have the first row's layout; None for all of them."""
-    text = texts[0]
-    structure = np.full(len(text), 0xFF, dtype=np.uint8)
-    structure[width:] = 0
-    for _, begin, end in _layout(text[:width].tobytes()):
-        structure[begin:end] = 0
-    words, first, masks = texts.view(np.uint64), text.view(np.uint64), structure.view(np.uint64)
-    differs = np.zeros(len(texts), dtype=np.uint64)
-    for column in np.flatnonzero(masks).tolist():
-        differs |= (words[:, column] ^ first[column]) & masks[column]
-    # With the structure equal, a separator inside a value is the one way left to be different.
-    separators = int(np.count_nonzero(text[:width] == _VALUE_END))
-    is_separator = texts[:, :width] == _VALUE_END
-    if not differs.any() and int(np.count_nonzero(is_separator)) == separators * len(texts):
-        return None
-    matched: NDArray[np.bool_] = (differs == 0) & (is_separator.sum(axis=1) == separators)
-    return matched
-
-
-def _place(
-    found: list[ValueSpans],
-    wanted: list[bytes],
-    places: list[tuple[bytes, int, int]],
-    rows: NDArray[np.intp],
+def _misfits(
+    buffer: NDArray[np.uint8],
     starts: NDArray[np.int64],
-) -> None:
-    """Write down where the wanted names lie in rows of one layout."""
-    at = {name: (begin, end) for name, begin, end in places}
-    index = _index(rows)
-    for spans_of_name, name in zip(found, wanted, strict=True):
-        if name in at:
-            begin, end = at[name]
-            spans_of_name.starts[index] = starts[index] + begin
-            spans_of_name.lengths[index] = end - begin
+    text: NDArray[np.uint8],
+    layout: Layout,
+) -> NDArray[np.intp]:
+    """Numbers of the texts at `starts` that do not have the layout of `text`.
+
+    Those that have it equal it in every byte outside values, and have no separator inside a
+    value. With the separator in place of each value both are one comparison.
+    """
+    pattern = text.copy()
+    is_structure = np.ones(len(text), dtype=np.bool_)
+    for begin, end in layout.values():
+        pattern[begin:end] = _VALUE_END
+        is_structure[begin:end] = False
+    # Many rows as one run of bytes: comparing row by row would cost more than the bytes do.
+    width = len(text)
+    step = max(1, min(len(starts), _BLOCK_BYTES // width))
+    patterns, structures = np.tile(pattern, step), np.tile(is_structure, step)
+    misfits = []
+    for block in range(0, len(starts), step):
+        texts = fixed_width(buffer, starts[block : block + step], width).reshape(-1)
+        differs = (texts == patterns[: len(texts)]) != structures[: len(texts)]
+        if differs.any():
+            misfits.append(block + np.flatnonzero(differs.reshape(-1, width).any(axis=1)))
+    return np.concatenate(misfits) if misfits else np.empty(0, dtype=np.intp)
+
+
+def _values(
+    starts: NDArray[np.int64], codes: NDArray[np.intp], layouts: list[Layout], name: bytes
+) -> ValueSpans:
+    """Where the value of a name lies in rows whose layouts are known."""
+    places = np.array([layout.get(name, (0, 0)) for layout in layouts], dtype=np.int64)
+    begins, ends = places[:, 0], places[:, 1]
+    return ValueSpans(starts + begins[codes], (ends - begins)[codes])
 
 
 def _index(rows: NDArray[np.intp]) -> NDArray[np.intp] | slice:
@@ -165,56 +161,20 @@ def _index(rows: NDArray[np.intp]) -> NDArray[np.intp] | slice:
     return slice(first, last + 1) if last - first + 1 == len(rows) else rows
 
 
-@dataclass(frozen=True)
-class Segments:
-    """Every `name 0x01 value` of many texts, in order; `text` is those texts joined."""
-
-    text: NDArray[np.uint8]
-    rows: NDArray[np.int64]
-    begins: NDArray[np.int64]
-    splits: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    row_starts: NDArray[np.int64]
-
-
-def scan(
-    buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> Segments:
-    """Split properties texts at their separators; segments without name or value are left out."""
-    text, row_starts, row_lengths = span_arrays(spans(buffer, starts, lengths))
-    row_ends = row_starts + row_lengths
-    separators = np.flatnonzero(text == _VALUE_END)
-    ends = np.concatenate([separators, row_ends])
-    ends.sort(kind="stable")
-    # A row that ends with its separator has its end twice: the second makes an empty segment.
-    rows = np.searchsorted(row_ends, ends, side="left")
-    begins = np.empty_like(ends)
-    begins[:1] = 0
-    begins[1:] = ends[:-1] + (ends[:-1] < row_ends[rows[:-1]])
-    begins = np.maximum(begins, row_starts[rows]) if len(rows) else begins
-    marks = np.flatnonzero(text == _NAME_END)
-    marks = np.append(marks, len(text))
-    splits = marks[np.searchsorted(marks, begins)]
-    keep = (splits > begins) & (splits + 1 < ends)
-    return Segments(text, rows[keep], begins[keep], splits[keep], ends[keep], row_starts)
-
-
-def _scan_rows(
+def _split_rows(
     buffer: NDArray[np.uint8],
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
     rows: NDArray[np.intp],
-    wanted: list[bytes],
+    names: Sequence[str],
     found: list[ValueSpans],
 ) -> None:
     """Find the wanted names in these rows by their separators alone."""
-    segments = scan(buffer, starts[rows], lengths[rows])
-    for spans_of_name, name in zip(found, wanted, strict=True):
-        hits = np.flatnonzero(segments.splits - segments.begins == len(name))
-        names = fixed_width(segments.text, segments.begins[hits], max(1, len(name)))
-        hits = hits[(names[:, : len(name)] == np.frombuffer(name, dtype=np.uint8)).all(axis=1)]
+    segments = split_texts(spans(buffer, starts[rows], lengths[rows]))
+    for values, name in zip(found, names, strict=True):
+        hits = segments.named(name.encode())
         # Assigned in text order, so that of two entries with one name the last stays.
         row = segments.rows[hits]
         shift = starts[rows[row]] - segments.row_starts[row]
-        spans_of_name.starts[rows[row]] = segments.splits[hits] + 1 + shift
-        spans_of_name.lengths[rows[row]] = segments.ends[hits] - segments.splits[hits] - 1
+        values.starts[rows[row]] = segments.splits[hits] + 1 + shift
+        values.lengths[rows[row]] = segments.ends[hits] - segments.splits[hits] - 1
