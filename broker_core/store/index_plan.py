@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class IndexPlan:
     """Rewind the index to a position, then index the log from a record on.
 
-    The record at `from_offset` has `skip` keys in the index already. Without `rewind_to` the
-    index stays as it is.
+    The record at `from_offset` has `skip` keys in the index already; -1: nothing is added.
+    Without `rewind_to` what the index holds stays.
     """
 
     from_offset: int

@@ -145,14 +145,16 @@ class LogWriter:
         looking for data in the rest of a large file would cost more than the append.
         """
         base = end - end % self.file_bytes
+        path = self.path_of(base)
+        if path.exists():
+            # The first record's head first: from then on the log ends here, whatever follows.
+            self._handles.zero(path, end - base, min(end - base + _BLANK.size, self.file_bytes))
         later = range(base + self.file_bytes, written_end + 1, self.file_bytes)
         for start in reversed(later):
             self._handles.delete(self.path_of(start))
             self._reach(Failpoint.SEGMENT_DROPPED)
-        path = self.path_of(base)
         if path.exists():
-            stop = min(written_end - base, self.file_bytes)
-            self._handles.zero(path, end - base, stop)
+            self._handles.zero(path, end - base, min(written_end - base, self.file_bytes))
         self._reach(Failpoint.LOG_CUT)
 
     def path_of(self, physical_offset: int) -> Path:

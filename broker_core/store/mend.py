@@ -1,6 +1,7 @@
 """Recovery, carried out: makes a store's files what a recovery plan says.
 
-Order: the log is cut, then consume queues, then the index. Every step can be repeated, and the tail
+Order: the log is cut, then consume queues, then the index; a batch that is taken back goes from the
+log last, for until then the log tells where else it is. Every step can be repeated, and the tail
 marker is written only after all of them, so a process that dies here leaves a store that is
 recovered again from the start.
 
@@ -40,22 +41,20 @@ def mend(plan: RecoveryPlan, parts: StoreParts) -> None:
         len(plan.queues),
         plan.ending or "none",
     )
-    _mend_log(plan, parts)
+    if plan.kind in (RecoveryKind.NORMAL, RecoveryKind.ABNORMAL):
+        _cut_log(plan, parts)
     for queue, change in plan.queues.items():
         parts.queues.cut(queue, change.keep)
         if len(change.entries):
             parts.queues.write(queue, change.start, change.entries)
     if plan.index is not None:
         _mend_index(plan, plan.index, parts)
-
-
-def _mend_log(plan: RecoveryPlan, parts: StoreParts) -> None:
-    if plan.kind is RecoveryKind.FINISH:
-        return
-    if plan.kind is RecoveryKind.TAKE_BACK:
+    if plan.kind in (RecoveryKind.TAKE_BACK, RecoveryKind.UNDO):
         assert plan.tail is not None, "taking back goes by the marker"
         parts.log.take_back(plan.log_end, plan.tail.pending_end)
-        return
+
+
+def _cut_log(plan: RecoveryPlan, parts: StoreParts) -> None:
     for path in parts.log.cut(plan.log_end):
         parts.handles.fsync(path)
         parts.files.fsync_dir(path.parent)
@@ -67,6 +66,8 @@ def _mend_index(plan: RecoveryPlan, index: IndexPlan, parts: StoreParts) -> None
         return
     if index.rewind_to is not None:
         parts.index.rewind(index.rewind_to)
+    if index.from_offset < 0:
+        return
     is_whole = index.from_offset >= plan.log_start
     start = index.from_offset if is_whole else plan.log_start
     skip = index.skip if is_whole else 0

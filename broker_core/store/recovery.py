@@ -19,7 +19,7 @@ writer carries it out (mend.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,9 @@ from broker_core.store.queue_plan import (
 from broker_core.store.tail import NO_RECORD, Tail, TailState, boot_id
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from broker_core.codec.record import Record
     from broker_core.store.queue_writer import QueueKey
     from broker_core.store.settings import StoreSettings
@@ -62,6 +65,7 @@ class RecoveryKind(Enum):
 
     NONE = "none"
     TAKE_BACK = "take back an append"
+    UNDO = "take back a dispatched append"
     FINISH = "finish an append"
     NORMAL = "normal"
     ABNORMAL = "abnormal"
@@ -149,11 +153,16 @@ class _Survey:
             is_as_left = follows_record(self.log, tail.last_start, tail.log_end)
         if not is_as_left:
             return None
+        is_unwritten_behind = is_unwritten(self.log, tail.log_end)
         if tail.state is TailState.APPENDING:
             return self._at(tail, RecoveryKind.TAKE_BACK)
         if tail.state is TailState.DISPATCHING:
             return self._finish(tail)
-        return self._at(tail, RecoveryKind.NONE) if is_unwritten(self.log, tail.log_end) else None
+        if tail.state is TailState.UNDOING and not is_unwritten_behind:
+            return self._undo(tail)
+        if tail.state is TailState.UNDOING:
+            return self._at(tail, RecoveryKind.TAKE_BACK)
+        return self._at(tail, RecoveryKind.NONE) if is_unwritten_behind else None
 
     def _at(self, tail: Tail, kind: RecoveryKind) -> RecoveryPlan:
         return RecoveryPlan(
@@ -168,18 +177,11 @@ class _Survey:
 
     def _finish(self, tail: Tail) -> RecoveryPlan | None:
         """Every record of the batch is in the log: queues and index get what they lack."""
-        scan = LogScan(self.log, self.settings, tail.log_end)
-        found: dict[QueueKey, ScannedRecords] = {}
-        for fields in scan.batches():
-            collect(found, fields)
-        if scan.end != tail.pending_end:
+        found = self._scan_batch(tail)
+        if found is None:
             return None
-        queues = {}
-        for queue, records in found.items():
-            offsets, entries = records.joined()
-            start = int(offsets[0])
-            queues[queue] = QueuePlan(start, start, entries)
-        position = IndexPosition(tail.index_name, IndexHeader.decode(tail.index_header))
+        scan, starts = found
+        queues = {queue: QueuePlan(start, start, entries) for queue, start, entries in starts}
         return RecoveryPlan(
             RecoveryKind.FINISH,
             self.log.start,
@@ -188,9 +190,38 @@ class _Survey:
             scan.last_store_ms,
             tail.log_end,
             queues,
-            IndexPlan(tail.log_end, 0, position) if self.settings.index_enabled else None,
+            self._rewound(tail, index_from=tail.log_end),
             tail,
         )
+
+    def _undo(self, tail: Tail) -> RecoveryPlan | None:
+        """The batch is still in the log, and so tells which queues it went to."""
+        found = self._scan_batch(tail)
+        if found is None:
+            return None
+        queues = {queue: QueuePlan(start, start, entries[:0]) for queue, start, entries in found[1]}
+        plan_at = self._at(tail, RecoveryKind.UNDO)
+        return replace(plan_at, queues=queues, index=self._rewound(tail, index_from=-1))
+
+    def _scan_batch(
+        self, tail: Tail
+    ) -> tuple[LogScan, list[tuple[QueueKey, int, NDArray[np.void]]]] | None:
+        """(scan, each queue's first offset and entries) of the marker's batch, if it is whole."""
+        scan = LogScan(self.log, self.settings, tail.log_end)
+        found: dict[QueueKey, ScannedRecords] = {}
+        for fields in scan.batches():
+            collect(found, fields)
+        if scan.end != tail.pending_end:
+            return None
+        joined = [(queue, *records.joined()) for queue, records in found.items()]
+        return scan, [(queue, int(offsets[0]), entries) for queue, offsets, entries in joined]
+
+    def _rewound(self, tail: Tail, *, index_from: int) -> IndexPlan | None:
+        """The index as it was before the marker's batch, then filled from an offset on."""
+        if not self.settings.index_enabled:
+            return None
+        position = IndexPosition(tail.index_name, IndexHeader.decode(tail.index_header))
+        return IndexPlan(index_from, 0, position)
 
     # By a scan of the log
 

@@ -19,11 +19,13 @@ The slot with the higher generation counts. Its `state` says what holds:
                  refers to them yet: the next writer takes them back.
     DISPATCHING  all records up to pending_end are in the log; consume queues and index may lag.
                  The next writer puts in what is missing.
+    UNDOING      as DISPATCHING, but the batch failed and its writer was told so: the next writer
+                 takes it back from index, consume queues and log.
     CLEAN        everything before log_end is in log, consume queues and index, as far as the page
                  cache goes: true until the machine stops.
     CLOSED       the same, and all of it was fsynced: true for good.
 
-In the first two, everything before log_end is in place, and index_name and index_header are the
+In the first three, everything before log_end is in place, and index_name and index_header are the
 index's as they were then. So a batch is there as a whole or not at all, whenever its writer died.
 
 A marker is believed only if nothing foreign can have happened since: same boot (or CLOSED and no
@@ -60,6 +62,7 @@ class TailState(IntEnum):
     DISPATCHING = 2
     CLEAN = 3
     CLOSED = 4
+    UNDOING = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from broker_core.codec.outgoing import Outgoing
     from broker_core.store.files import Files
+    from broker_core.store.recovery import Progress
     from broker_core.store.segments import Segment
     from broker_core.store.settings import StoreSettings
     from broker_core.store.store_parts import StoreParts
@@ -108,19 +109,21 @@ class StoreWriter:
         hold: bool = False,
         files: Files | None = None,
         options: SessionOptions | None = None,
+        progress: Progress | None = None,
     ) -> StoreWriter:
         """Open the store at `root`, repairing it if it was not closed.
 
         With `create` a missing store is made, with the file sizes of `settings`; otherwise
         StoreNotFoundError. `hold` keeps the lock until `close`. StoreLockedError if another
-        process does not give it back in time.
+        process does not give it back in time. `progress` is told how far a recovery is.
         """
         files = OsFiles() if files is None else files
         if create:
             _make_store(root, settings, files)
         require_store(root, settings.commit_log_directories(root))
         agreed = settings.agreeing_with(root)
-        session = StoreSession(root, agreed, files, options or SessionOptions(), hold=hold)
+        chosen = options or SessionOptions(progress=progress)
+        session = StoreSession(root, agreed, files, chosen, hold=hold)
         writer = cls(session, agreed)
         try:
             with writer.turn("open the store"):
@@ -317,13 +320,13 @@ class StoreWriter:
             return
         try:
             if tail.state is TailState.DISPATCHING:
+                session.mark(TailState.UNDOING)
                 for queue, end in zip(batch.groups.queues, ends, strict=True):
                     parts.queues.cut(queue, end)
                 if parts.index is not None:
                     parts.index.rewind(
                         IndexPosition(tail.index_name, IndexHeader.decode(tail.index_header))
                     )
-                session.mark(TailState.APPENDING)
             parts.log.take_back(tail.log_end, tail.pending_end)
             session.mark_clean(tail.log_end, tail.last_start, tail.last_store_ms)
         except OSError as error:
