@@ -86,13 +86,23 @@ class Connection:
 
     def start(self, request: Request, timeout_ms: float | None = None) -> Pending:
         """Send a request and return at once; `finish` or `finish_any` waits for its answer."""
+        return self.start_all((request,), timeout_ms)[0]
+
+    def start_all(
+        self, requests: Iterable[Request], timeout_ms: float | None = None
+    ) -> list[Pending]:
+        """Send several requests together and return at once."""
         deadline = Deadline.after_ms(timeout_ms or self._settings.request_timeout_ms)
+        started: list[Pending] = []
         with self._send_lock:
-            self._opaque = self._opaque % _MAX_OPAQUE + 1
-            pending = Pending(request, self._opaque, deadline)
-            self._pending[pending.opaque] = pending
-            self._send(self._encode(request, pending.opaque, 0), deadline)
-        return pending
+            frames = []
+            for request in requests:
+                pending = Pending(request, self._next_opaque(), deadline)
+                frames.append(self._encode(request, pending.opaque, 0))
+                self._pending[pending.opaque] = pending
+                started.append(pending)
+            self._send(b"".join(frames), deadline)
+        return started
 
     def finish(self, pending: Pending) -> Command:
         """Wait for the answer to a request."""
@@ -105,9 +115,11 @@ class Connection:
             for pending in pendings:
                 if pending.is_done:
                     return pending
-            if deadline.has_passed:
+            # Whoever comes late still takes what has been lying there in time.
+            is_late = deadline.has_passed
+            has_read = self._read(lambda: any(pending.is_done for pending in pendings), deadline)
+            if is_late and not has_read:
                 return self._expire(pendings)
-            self._read(lambda: any(pending.is_done for pending in pendings), deadline)
 
     def call(self, request: Request, timeout_ms: float | None = None) -> Command:
         """Send a request and wait for its answer."""
@@ -117,15 +129,13 @@ class Connection:
         self, requests: Iterable[Request], timeout_ms: float | None = None
     ) -> list[Command]:
         """Send all requests, then wait for all answers, in the order of the requests."""
-        started = [self.start(request, timeout_ms) for request in requests]
-        return [self.finish(pending) for pending in started]
+        return [self.finish(pending) for pending in self.start_all(requests, timeout_ms)]
 
     def send_oneway(self, request: Request) -> None:
         """Send a request that no server answers."""
         deadline = Deadline.after_ms(self._settings.request_timeout_ms)
         with self._send_lock:
-            self._opaque = self._opaque % _MAX_OPAQUE + 1
-            self._send(self._encode(request, self._opaque, Flag.ONEWAY), deadline)
+            self._send(self._encode(request, self._next_opaque(), Flag.ONEWAY), deadline)
 
     @property
     def is_usable(self) -> bool:
@@ -141,6 +151,10 @@ class Connection:
     def close(self) -> None:
         """Hang up; requests in flight fail."""
         self._break(UnavailableError(f"The connection to {self.server} was closed."))
+
+    def _next_opaque(self) -> int:
+        self._opaque = self._opaque % _MAX_OPAQUE + 1
+        return self._opaque
 
     def _encode(self, request: Request, opaque: int, flag: int) -> bytes:
         ext = request.ext
@@ -175,17 +189,19 @@ class Connection:
         except OSError as error:
             raise self._break(_lost(self.server, error)) from error
 
-    def _read(self, is_met: Callable[[], bool], deadline: Deadline) -> None:
-        """Read once, or sleep while another thread reads, unless the condition is met by then."""
+    def _read(self, is_met: Callable[[], bool], deadline: Deadline) -> bool:
+        """Read once, or sleep while another thread reads; whether anything may have come."""
         with self._turn:
             while self._is_reading:
-                if is_met() or not self._turn.wait(deadline.remaining_s):
-                    return
+                if is_met():
+                    return True
+                if not self._turn.wait(deadline.remaining_s):
+                    return False
             if is_met() or self._broken is not None:
-                return
+                return True
             self._is_reading = True
         try:
-            self._receive(deadline)
+            return self._receive(deadline)
         except OSError as error:
             raise self._break(_lost(self.server, error)) from error
         except MalformedFrameError as error:
@@ -199,7 +215,7 @@ class Connection:
                 self._is_reading = False
                 self._turn.notify_all()
 
-    def _receive(self, deadline: Deadline) -> None:
+    def _receive(self, deadline: Deadline) -> bool:
         while True:
             try:
                 with self._socket_lock:
@@ -207,11 +223,12 @@ class Connection:
                 break
             except (*_WOULD_BLOCK, ssl.SSLWantWriteError) as error:
                 if not self._await_socket(error, select.POLLIN, deadline):
-                    return
+                    return False
         if count == 0:
             raise ConnectionResetError("the server hung up")
         for command in self._reader.feed(count):
             self._deliver(command)
+        return True
 
     def _await_socket(self, reason: OSError, default_event: int, deadline: Deadline) -> bool:
         """Sleep until the socket can go on; whether it can."""

@@ -32,7 +32,7 @@ class Routes:
         self._known: dict[str, tuple[float, TopicRoute]] = {}
 
     def find(self, topic: str, max_age_s: float = MAX_AGE_S) -> TopicRoute:
-        """The route of a topic, at most so old.
+        """The route of a topic, at most so old; 0 insists on an answer from a name server.
 
         Raises:
             TopicNotFoundError: No broker holds the topic.
@@ -42,7 +42,12 @@ class Routes:
         now = self._clock()
         if known is not None and now - looked_up < max_age_s:
             return known
-        route = self._look_up(topic, known)
+        try:
+            route = self._look_up(topic, known)
+        except UnavailableError:
+            if known is None or max_age_s <= 0:
+                raise
+            route = known  # Name servers come and go; who holds the topic hardly changes.
         self._known[topic] = now, route
         return route
 

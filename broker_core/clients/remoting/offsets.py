@@ -1,0 +1,169 @@
+"""Offsets of a cluster's queues: how far they reach, by time, and where consumer groups stand.
+
+Brokers answer offset questions about queues that do not exist with 0, so queues are looked up in
+the route first. A broker that can't be asked now counts with what it said last, if this process
+has asked it before: offsets never go down, and its messages will be there when it is back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from broker_core.broker.legal_names import check_group, check_topic
+from broker_core.clients.remoting.command import Command, Request, RequestCode, ResponseCode
+from broker_core.clients.remoting.directory import Directory
+from broker_core.clients.remoting.frame import RemotingProtocolError
+from broker_core.clients.remoting.route import TopicRoute
+from broker_core.clients.remoting.status import refusal, require_success
+from broker_core.clients.remoting.topics import Topics
+from broker_core.errors import RequestError, UnavailableError
+from broker_core.types import LogicalOffset, QueueRef
+
+_log = logging.getLogger(__name__)
+
+Bounds = tuple[LogicalOffset, LogicalOffset]
+
+
+class Offsets:
+    """Offset questions to one cluster, by the names that the cluster knows."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._last: dict[QueueRef, Bounds] = {}
+
+    def bounds(self, topic: str) -> dict[QueueRef, Bounds]:
+        """Return (min, max) of every readable queue; (0, 0) for one that never held any."""
+        route = self._directory.routes.find(check_topic(topic), max_age_s=0.0)
+        found: dict[QueueRef, Bounds] = {}
+        for broker_name, queues in _by_broker(route.readable()):
+            try:
+                found.update(self._bounds_on(topic, broker_name, queues))
+            except RemotingProtocolError:
+                raise
+            except UnavailableError as error:
+                if not self._last.keys() >= set(queues):
+                    raise
+                _log.warning("unreachable broker=%s topic=%s cause=%s", broker_name, topic, error)
+                found.update((queue, self._last[queue]) for queue in queues)
+        self._last.update(found)
+        return found
+
+    def at(self, topic: str, queue_id: int, timestamp_ms: int, broker_name: str | None) -> int:
+        """Return the first offset stored at or after a time, else max."""
+        queue = self.queue(topic, queue_id, broker_name)
+        requests = [
+            Request(
+                RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+                {**_queue_fields(queue), "timestamp": str(timestamp_ms), "boundaryType": "lower"},
+            ),
+            Request(RequestCode.GET_MIN_OFFSET, _queue_fields(queue)),
+            Request(RequestCode.GET_MAX_OFFSET, _queue_fields(queue)),
+        ]
+        who, answers = self._directory.ask_master(topic, queue.broker_name, requests)
+        offset, low, high = (_offset(answer, who) for answer in answers)
+        # Releases before 5 do not keep the answer inside the queue.
+        return max(low, 0, min(offset, high))
+
+    def of_group(self, group: str, topic: str) -> dict[QueueRef, LogicalOffset]:
+        """Return where a group will read next; queues it never read are absent."""
+        check_group(group)
+        route = self._directory.routes.find(check_topic(topic), max_age_s=0.0)
+        found: dict[QueueRef, LogicalOffset] = {}
+        for broker_name, queues in _by_broker(route.readable()):
+            requests = [
+                Request(
+                    RequestCode.QUERY_CONSUMER_OFFSET,
+                    {
+                        "consumerGroup": group,
+                        **_queue_fields(queue),
+                        "setZeroIfNotFound": "false",
+                    },
+                )
+                for queue in queues
+            ]
+            who, answers = self._directory.ask_master(topic, broker_name, requests)
+            for queue, answer in zip(queues, answers, strict=True):
+                if answer.code != ResponseCode.QUERY_NOT_FOUND:
+                    found[queue] = LogicalOffset(_offset(answer, who))
+        return found
+
+    def commit(
+        self, group: str, topic: str, queue_id: int, offset: int, broker_name: str | None
+    ) -> None:
+        """Record where a group will read next; a group that does not exist is made."""
+        check_group(group)
+        if offset < 0:
+            raise RequestError(f"Group '{group}' can't stand at offset {offset}; 0 is the first.")
+        queue = self.queue(topic, queue_id, broker_name)
+        request = Request(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            {"consumerGroup": group, **_queue_fields(queue), "commitOffset": str(offset)},
+        )
+        who, (answer,) = self._directory.ask_master(topic, queue.broker_name, [request])
+        if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+            broker = self._directory.routes.find(topic).broker(queue.broker_name)
+            Topics(self._directory).create_group(group, broker)
+            who, (answer,) = self._directory.ask_master(topic, queue.broker_name, [request])
+        require_success(answer, who)
+
+    def queue(self, topic: str, queue_id: int, broker_name: str | None) -> QueueRef:
+        """Return the one queue that is meant; RequestError if there is none, or more than one."""
+        return pick_queue(self._directory.routes.find(check_topic(topic)), queue_id, broker_name)
+
+    def _bounds_on(
+        self, topic: str, broker_name: str, queues: Sequence[QueueRef]
+    ) -> dict[QueueRef, Bounds]:
+        """Min before max, so that a queue that grows or expires meanwhile is no longer, if less."""
+        requests = [
+            Request(code, _queue_fields(queue))
+            for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
+            for queue in queues
+        ]
+        who, answers = self._directory.ask_master(topic, broker_name, requests)
+        numbers = [max(0, _offset(answer, who)) for answer in answers]
+        pairs = zip(queues, numbers[: len(queues)], numbers[len(queues) :], strict=True)
+        return {
+            queue: (LogicalOffset(min(low, high)), LogicalOffset(high))
+            for queue, low, high in pairs
+        }
+
+
+def pick_queue(route: TopicRoute, queue_id: int, broker_name: str | None) -> QueueRef:
+    """The readable queue with a number, on a broker if one is named."""
+    readable = route.readable()
+    same = [
+        queue
+        for queue in readable
+        if queue.queue_id == queue_id and broker_name in (None, queue.broker_name)
+    ]
+    if len(same) == 1:
+        return same[0]
+    if same:
+        names = ", ".join(queue.broker_name for queue in same)
+        raise RequestError(
+            f"Topic '{route.topic}' has a queue {queue_id} on each of {names}; name the broker."
+        )
+    where = f" on {broker_name}" if broker_name else ""
+    numbers = ", ".join(f"{queue.broker_name}/{queue.queue_id}" for queue in readable[:16])
+    raise RequestError(
+        f"Topic '{route.topic}' has no queue {queue_id}{where}; it has {numbers or 'none'}."
+    )
+
+
+def _by_broker(queues: Sequence[QueueRef]) -> Iterable[tuple[str, list[QueueRef]]]:
+    for name, group in groupby(queues, key=lambda queue: queue.broker_name):
+        yield name, list(group)
+
+
+def _queue_fields(queue: QueueRef) -> dict[str, str]:
+    return {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
+
+
+def _offset(answer: Command, who: str) -> int:
+    require_success(answer, who)
+    try:
+        return int(answer.ext["offset"])
+    except (KeyError, ValueError) as error:
+        raise refusal(answer, who) from error

@@ -1,0 +1,153 @@
+"""Answers to pulls, put together: the records of many replies as one frame batch.
+
+A reply holds few records, a batch is worth its overhead only with many. The replies' bytes are
+joined, so that the codec sees one buffer, and what they claim to cover is checked against the
+offsets that the records themselves have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from broker_core.clients.remoting.command import Body
+from broker_core.clients.remoting.frame import RemotingProtocolError
+from broker_core.codec import layout
+from broker_core.codec.frames import FrameBatch
+from broker_core.codec.gather import integers
+from broker_core.errors import OffsetRangeError, UnsupportedError
+from broker_core.types import QueueRef
+
+_INNER_BATCH = int(layout.SysFlag.NEED_UNWRAP | layout.SysFlag.INNER_BATCH)
+
+
+class Reply(NamedTuple):
+    """The records of one answer, which covers the offsets [start, end)."""
+
+    start: int
+    end: int
+    starts: list[int]
+    body: Body
+
+
+def cut_behind(reply: Reply, end: int) -> Reply:
+    """The reply without records at or behind `end`: a filtered pull may look further than asked."""
+    buffer = np.frombuffer(reply.body, dtype=np.uint8)
+    positions = np.array(reply.starts, dtype=np.int64) + layout.QUEUE_OFFSET
+    kept = int(np.searchsorted(integers(buffer, positions, ">i8"), end)) if reply.starts else 0
+    size = reply.starts[kept] if kept < len(reply.starts) else len(reply.body)
+    return Reply(reply.start, min(reply.end, end), reply.starts[:kept], reply.body[:size])
+
+
+@dataclass
+class BatchBuilder:
+    """Collects replies in order of offsets and gives batches within both limits."""
+
+    queue: QueueRef
+    who: str
+    is_dense: bool
+    batch_rows: int
+    batch_bytes: int
+    verify: bool = False
+
+    def __post_init__(self) -> None:
+        self._replies: list[Reply] = []
+        self._rows = 0
+        self._size_bytes = 0
+
+    def add(self, reply: Reply) -> Iterator[FrameBatch]:
+        """Take the next reply; the batches that are full before it is in."""
+        rows, size_bytes = len(reply.starts), len(reply.body)
+        if self._rows and (
+            self._rows + rows > self.batch_rows or self._size_bytes + size_bytes > self.batch_bytes
+        ):
+            yield from self.flush()
+        self._replies.append(reply)
+        self._rows += rows
+        self._size_bytes += size_bytes
+
+    def flush(self) -> Iterator[FrameBatch]:
+        """What has been collected; more than one batch only if a single reply is over a limit."""
+        replies, self._replies = self._replies, []
+        self._rows = self._size_bytes = 0
+        if replies:
+            yield from self._within_limits(self._frames(replies))
+
+    def _frames(self, replies: list[Reply]) -> FrameBatch:
+        joined = replies[0].body if len(replies) == 1 else b"".join(r.body for r in replies)
+        buffer = np.frombuffer(joined, dtype=np.uint8)
+        bases = np.cumsum([0, *(len(reply.body) for reply in replies[:-1])])
+        counts = [len(reply.starts) for reply in replies]
+        starts = np.fromiter(
+            (start for reply in replies for start in reply.starts), np.int64, sum(counts)
+        )
+        starts += np.repeat(bases, counts)
+        offsets = integers(buffer, starts + layout.QUEUE_OFFSET, ">i8")
+        frames = FrameBatch(
+            buffer=buffer,
+            starts=starts,
+            sizes=np.diff(starts, append=len(buffer)).astype(np.int32),
+            offsets=offsets,
+            queue=self.queue,
+            next_offset=replies[-1].end,
+            name=self.who,
+            verify=self.verify,
+        )
+        self._check(frames, replies[0].start)
+        return frames
+
+    def _check(self, frames: FrameBatch, first: int) -> None:
+        """Records must be the ones asked for, and, where nothing filters, all of them."""
+        flags = integers(frames.buffer, frames.starts + layout.SYS_FLAG, ">i4")
+        if bool((flags & _INNER_BATCH).any()):
+            raise UnsupportedError(
+                f"Queue {frames.queue} holds batches as single records (queue.type=BatchCQ), which"
+                f" rocketmq:// brokers do not read."
+            )
+        offsets = frames.offsets
+        if self.is_dense:
+            expected = np.arange(first, first + len(frames), dtype=np.int64)
+            wrong = offsets != expected
+            if bool(wrong.any()):
+                row = int(wrong.argmax())
+                raise _hole(frames, int(expected[row]), int(offsets[row]))
+        elif len(frames):
+            low, high = int(offsets[0]), int(offsets[-1])
+            if low < first or high >= frames.next_offset or bool((np.diff(offsets) <= 0).any()):
+                raise RemotingProtocolError(
+                    f"{self.who} sent messages {low} to {high} of queue {frames.queue} when asked"
+                    f" for {first} to {frames.next_offset - 1}."
+                )
+
+    def _within_limits(self, frames: FrameBatch) -> Iterator[FrameBatch]:
+        filled = np.cumsum(frames.sizes, dtype=np.int64)
+        at = 0
+        while len(frames) - at > self.batch_rows or (
+            len(frames) - at > 1 and self._left(filled, at) > self.batch_bytes
+        ):
+            before = int(filled[at - 1]) if at else 0
+            stop = at + int(np.searchsorted(filled[at:], before + self.batch_bytes, side="right"))
+            stop = max(at + 1, min(stop, at + self.batch_rows))
+            yield replace(frames.slice(at, stop), next_offset=int(frames.offsets[stop]))
+            at = stop
+        yield frames.slice(at, len(frames)) if at else frames
+
+    @staticmethod
+    def _left(filled: np.ndarray[tuple[int], np.dtype[np.int64]], at: int) -> int:
+        return int(filled[-1]) - (int(filled[at - 1]) if at else 0)
+
+
+def _hole(frames: FrameBatch, expected: int, found: int) -> Exception:
+    if found > expected:
+        return OffsetRangeError(
+            f"Messages {expected} to {found - 1} of queue {frames.queue} are gone: they expired"
+            f" while they were being read. Start at {found}.",
+            found,
+            max(found, frames.next_offset),
+        )
+    return RemotingProtocolError(
+        f"{frames.name} sent message {found} of queue {frames.queue} where {expected} is next."
+    )
