@@ -41,10 +41,10 @@ def join_keys(topic: str, keys: Sequence[str] | str | None) -> str:
 def check_user_properties(topic: str, properties: Mapping[str, str]) -> None:
     """Raise IllegalMessageError for a property that RocketMQ keeps for itself or can't store."""
     for name, value in properties.items():
+        if not (_is_text(name) and _is_text(value)):
+            raise _illegal(topic, f"has the property {name!r}={value!r}; both must be text")
         if name in RESERVED_PROPERTIES or name.startswith(_TRANSIENT_PREFIX):
             raise _illegal(topic, f"has the property {name}, which RocketMQ keeps for itself")
-        if not all(isinstance(text, str) and text for text in (name, value)):
-            raise _illegal(topic, f"has the property {name!r}={value!r}; both must be text")
         if any(mark in name + value for mark in (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR)):
             raise _illegal(topic, f"has a separator (0x01, 0x02) in the property {name!r}")
 
@@ -98,6 +98,10 @@ def single_message(
         properties=pa.array([format_properties(stored)], type=pa.binary()),
         born_timestamps=born_timestamp_ms,
     )
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
 
 
 def _illegal(topic: str, what: str) -> IllegalMessageError:

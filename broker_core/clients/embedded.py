@@ -65,7 +65,7 @@ class EmbeddedBroker:
         self.reader = reader
         self._writer = writer
         self._clock_ms = clock_ms
-        self._catalog = Catalog(reader)
+        self.catalog = Catalog(reader)
         self._unique_ids = UniqueIds()
         self._turn = random.randrange(1 << 16)
 
@@ -132,12 +132,12 @@ class EmbeddedBroker:
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""
         self.reader.refresh()
-        return self._catalog.names()
+        return self.catalog.names()
 
     def describe(self, topic: str) -> TopicInfo:
         """Return what there is to know of a topic."""
         self.reader.refresh()
-        return self._catalog.describe(topic)
+        return self.catalog.describe(topic)
 
     def create_topic(self, topic: str, queues: int = 4, *, exist_ok: bool = False) -> TopicInfo:
         """Make a topic; TopicExistsError unless `exist_ok`, which leaves one as it is."""
@@ -155,19 +155,19 @@ class EmbeddedBroker:
 
     @property
     def _administration(self) -> Administration:
-        return Administration(self._catalog, self.writer, self._clock_ms)
+        return Administration(self.catalog, self.writer, self._clock_ms)
 
     # Offsets
 
     def offsets(self, topic: str) -> dict[QueueRef, tuple[LogicalOffset, LogicalOffset]]:
         """Return (min, max) of every readable queue; (0, 0) for one that never held any."""
         self.reader.refresh()
-        config = self._catalog.config(topic)
-        held = set(self._catalog.queue_ids(topic))
+        config = self.catalog.config(topic)
+        held = set(self.catalog.queue_ids(topic))
         found = {}
         for queue_id in range(config.read_queues):
             bounds = self.reader.queue_range(topic, queue_id) if queue_id in held else (0, 0)
-            ref = self._catalog.ref(topic, queue_id)
+            ref = self.catalog.ref(topic, queue_id)
             found[ref] = (LogicalOffset(bounds[0]), LogicalOffset(bounds[1]))
         return found
 
@@ -181,10 +181,10 @@ class EmbeddedBroker:
     def consumer_offsets(self, group: str, topic: str) -> dict[QueueRef, LogicalOffset]:
         """Return where a group will read next; queues it never read are absent."""
         check_group(group)
-        self._catalog.config(topic)
+        self.catalog.config(topic)
         known = load_consumer_offsets(self.reader.root).of(group, topic)
         return {
-            self._catalog.ref(topic, queue_id): LogicalOffset(offset)
+            self.catalog.ref(topic, queue_id): LogicalOffset(offset)
             for queue_id, offset in sorted(known.items())
         }
 
@@ -210,7 +210,7 @@ class EmbeddedBroker:
                 f"for; set brokerName in the configuration if it should be called so."
             )
             raise RequestError(message)
-        self._catalog.require_queue(topic, queue_id)
+        self.catalog.require_queue(topic, queue_id)
 
     # Reading
 
@@ -256,7 +256,7 @@ class EmbeddedBroker:
         self._require(topic, queue_id, None)
         minimum, maximum = self.reader.queue_range(topic, queue_id)
         wanted = OffsetRange(
-            self._catalog.ref(topic, queue_id),
+            self.catalog.ref(topic, queue_id),
             LogicalOffset(minimum if start is None else start),
             LogicalOffset(maximum if end is None else end),
         )
@@ -268,7 +268,7 @@ class EmbeddedBroker:
     def query(self, topic: str, key: str, limit: int = APACHE_LIMIT) -> pa.Table:
         """Return messages with a key or unique key, all columns, by physical offset."""
         self.reader.refresh()
-        self._catalog.config(topic)
+        self.catalog.config(topic)
         return as_table(find_by_key(self.reader, topic, key, limit), self.reader)
 
     def message(self, message_id: str) -> pa.Table:
@@ -338,7 +338,7 @@ class EmbeddedBroker:
         return writer.append(stored, flush=flush)
 
     def _writable(self, topic: str) -> TopicConfig:
-        config = self._catalog.config(topic)
+        config = self.catalog.config(topic)
         if not config.perm & PERM_WRITE:
             message = (
                 f"Topic {topic} is not writable (perm {config.perm}); give it perm "

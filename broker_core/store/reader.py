@@ -27,7 +27,7 @@ from broker_core.store.consume_queue_ext import ConsumeQueueExt
 from broker_core.store.foreign import require_store
 from broker_core.store.index_file import MAX_TIME_MS
 from broker_core.store.index_view import IndexView
-from broker_core.store.log_scan import end_of_stretch
+from broker_core.store.log_scan import LogScan, end_of_stretch
 from broker_core.store.queue_view import QueueView
 from broker_core.store.segments import Segment, is_path_part
 from broker_core.store.settings import StoreSettings
@@ -37,6 +37,7 @@ from broker_core.types import QueueRef
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from broker_core.codec.dispatch import DispatchFields
     from broker_core.codec.record import Record
     from broker_core.store.queue_writer import QueueKey
     from broker_core.store.recovery import RecoveryPlan
@@ -271,12 +272,35 @@ class StoreReader:
         self.refresh()
         if self.recovery is not None:
             return self.log.start, self.recovery.log_end
-        place = self.log.start
-        for topic, queue_id in self.queues():
-            place = max(place, self.queue(topic, queue_id).last_record_end())
+        place = max(self.log.start, self._reached())
         for stretch in self.log.walk(place):
             place = end_of_stretch(stretch)
         return self.log.start, place
+
+    def _reached(self) -> int:
+        """The physical offset up to which some consume queue vouches for the log."""
+        return max((self.queue(*key).last_record_end() for key in self.queues()), default=0)
+
+    def scan_log(self) -> Iterator[DispatchFields]:
+        """Yield what dispatch sees of all records of the log, in order, a stretch at a time.
+
+        CorruptRecordError where the log breaks off although a consume queue leads further. Bytes
+        behind that are what a crash left, or a record that is just being written.
+        """
+        self.refresh()
+        end = self.recovery.log_end if self.recovery else self.log.capacity
+        scan = LogScan(self.log, self.settings, self.log.start, verify=False)
+        for fields in scan.batches():
+            if int(fields.physical_offsets[0]) >= end:
+                return
+            yield fields
+        if self.recovery is None and scan.end < self._reached():
+            message = (
+                f"The commit log in {self.root} breaks off at physical offset {scan.end}: "
+                f"{scan.ending or 'nothing is written there'}. Run `rocketmq-broker check` on the "
+                f"store."
+            )
+            raise CorruptRecordError(message, self.root / "commitlog", scan.end)
 
     # Searches
 

@@ -1,0 +1,5 @@
+"""The `rocketmq-broker` command."""
+
+from broker_core.cli.commands import main
+
+__all__ = ["main"]

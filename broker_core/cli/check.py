@@ -1,0 +1,31 @@
+"""`rocketmq-broker check STORE`: verifies everything a store holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from broker_core.cli.output import print_json, progress, write_text
+from broker_core.cli.parameters import config_option, json_option, store_argument
+
+
+@click.command()
+@store_argument
+@config_option
+@json_option
+def check(store: Path, config: Path | None, as_json: bool) -> None:
+    """Verify every record, queue, index entry and setting of the store at STORE.
+
+    Silent if all is well; else the places and exit status 1.
+    """
+    from broker_core.store.check import check as check_store
+
+    with progress("Checking") as report:
+        problems = check_store(store, report)
+    if as_json:
+        print_json([str(problem) for problem in problems])
+    else:
+        write_text("".join(f"{problem}\n" for problem in problems))
+    if problems:
+        click.get_current_context().exit(1)

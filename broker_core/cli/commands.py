@@ -1,0 +1,72 @@
+"""All commands under one name, and what every one of them does with an error.
+
+Errors are one line on stderr and exit status 1; usage errors exit with 2, as click has it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from importlib import metadata
+from typing import Any
+
+import click
+
+from broker_core.cli.check import check
+from broker_core.cli.dump import dump
+from broker_core.cli.filter import filter_
+from broker_core.cli.offsets import offsets
+from broker_core.cli.query import query
+from broker_core.cli.send import send
+from broker_core.cli.stats import stats
+from broker_core.cli.tail import tail
+from broker_core.cli.topics import topics
+from broker_core.errors import BrokerError, FilterSyntaxError
+
+_LOG = logging.getLogger(__name__)
+
+
+class _Commands(click.Group):
+    """A group that turns what we raise on purpose into one line and an exit status."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokerError as error:
+            click.echo(f"rocketmq-broker: {_shown(error)}", err=True)
+            ctx.exit(1)
+        except BrokenPipeError:
+            # The reader of our output has had enough, as in `tail | head`.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+        return result
+
+
+def _version() -> str:
+    try:
+        return metadata.version("pyspark-rocketmq")
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _shown(error: BrokerError) -> str:
+    """The message on one line; a person also sees where in a filter the caret points."""
+    text = str(error)
+    if isinstance(error, FilterSyntaxError) and sys.stderr.isatty():
+        return text
+    return text.partition("\n")[0]
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-v", "--verbose", is_flag=True, help="Log what happens, to stderr.")
+@click.version_option(_version(), prog_name="rocketmq-broker")
+def main(verbose: bool) -> None:
+    """Work with a RocketMQ message store, or with a broker behind a network."""
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s %(message)s")
+
+
+for _command in (topics, send, tail, query, offsets, dump, check, stats, filter_):
+    main.add_command(_command)

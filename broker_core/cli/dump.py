@@ -1,0 +1,80 @@
+"""`rocketmq-broker dump STORE`: everything a store holds, as Apache's own client would see it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from broker_core.broker.dumping import Dump, DumpedQueue, DumpedTopic
+from broker_core.cli.message_document import message_document, shown_body
+from broker_core.cli.output import progress, write_text
+from broker_core.cli.parameters import config_option, json_option, store_argument
+from broker_core.clients.embedded import EmbeddedBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@click.command()
+@store_argument
+@click.option("--topic", help="Only this topic.")
+@config_option
+@json_option
+def dump(store: Path, topic: str | None, config: Path | None, as_json: bool) -> None:
+    """Print all messages of the store at STORE.
+
+    With --json one object, topic by topic, with the fields of Apache's client. Topics of which
+    only the log still knows are printed too.
+    """
+    with (
+        EmbeddedBroker.open(str(store), store, config=config) as broker,
+        progress("Reading") as report,
+    ):
+        topics = Dump(broker.reader, broker.catalog, report).topics(topic)
+        for piece in _json_pieces(topics) if as_json else _text_lines(topics):
+            write_text(piece)
+
+
+def _json_pieces(topics: Iterable[DumpedTopic]) -> Iterator[str]:
+    """The document in pieces: a dump can be larger than memory."""
+    yield "{"
+    for number, topic in enumerate(topics):
+        head = {
+            "readQueueNums": topic.read_queues,
+            "writeQueueNums": topic.write_queues,
+            "perm": topic.perm,
+        }
+        comma = "," if number else ""
+        yield f'{comma}\n  {json.dumps(topic.name)}: {json.dumps(head)[:-1]}, "queues": {{'
+        for index, queue in enumerate(topic.queues):
+            yield from _queue_pieces(queue, is_first=index == 0)
+        yield "}}"
+    yield "\n}\n"
+
+
+def _queue_pieces(queue: DumpedQueue, *, is_first: bool) -> Iterator[str]:
+    comma = "" if is_first else ","
+    bounds = f'"minOffset": {queue.minimum}, "maxOffset": {queue.maximum}'
+    yield f'{comma}\n    "{queue.queue_id}": {{{bounds}, "messages": ['
+    for number, (record, size_bytes) in enumerate(queue.records):
+        text = json.dumps(message_document(record, size_bytes), ensure_ascii=False)
+        yield f"{',' if number else ''}\n      {text}"
+    yield "]}"
+
+
+def _text_lines(topics: Iterable[DumpedTopic]) -> Iterator[str]:
+    for topic in topics:
+        yield (
+            f"{topic.name}: {topic.read_queues} read and {topic.write_queues} write queues, "
+            f"perm {topic.perm}\n"
+        )
+        for queue in topic.queues:
+            yield f"  queue {queue.queue_id}: {queue.minimum} to {queue.maximum}\n"
+            for record, _ in queue.records:
+                tags = record.property_map.get("TAGS", "-")
+                body = shown_body(record.plain_body)
+                yield f"    {record.queue_offset}\t{record.msg_id}\t{tags}\t{body}\n"

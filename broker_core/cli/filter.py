@@ -1,0 +1,34 @@
+"""`rocketmq-broker filter`: what an SQL92 filter says of some properties."""
+
+from __future__ import annotations
+
+import click
+
+from broker_core import SqlFilter
+from broker_core.cli.output import print_json
+from broker_core.cli.parameters import json_option, parse_properties
+
+
+@click.command("filter")
+@click.argument("expression")
+@click.option("--property", "pairs", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@json_option
+def filter_(expression: str, pairs: tuple[str, ...], as_json: bool) -> None:
+    """Evaluate the SQL92 filter EXPRESSION on a message with the given properties.
+
+    Prints true, false, null (the properties do not tell) or error.
+    """
+    compiled = SqlFilter(expression)
+    verdict = compiled.verdicts([parse_properties(pairs)])[0]
+    if as_json:
+        print_json(
+            {
+                "expression": expression,
+                "understood": compiled.describe(),
+                "dropped": compiled.dropped,
+                "properties": list(compiled.properties),
+                "verdict": verdict,
+            }
+        )
+    else:
+        click.echo(verdict)

@@ -1,0 +1,48 @@
+"""`rocketmq-broker offsets`: what queues hold, and where a group or a time is in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from broker_core import open_broker
+from broker_core.cli.output import print_json, print_rows
+from broker_core.cli.parameters import broker_option, json_option, time_option
+from broker_core.cli.topics import queue_rows
+from broker_core.types import QueueRef
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--group", help="Also a consumer group's offsets, and its lag.")
+@time_option("--at", "at_ms", help_text="Also the first offset stored at or after.")
+@broker_option
+@json_option
+def offsets(
+    topic: str,
+    group: str | None,
+    at_ms: int | None,
+    address: str,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Show min and max offset of every queue of TOPIC."""
+    with open_broker(address, config=config) as broker:
+        rows = queue_rows(broker, topic)
+        committed = broker.consumer_offsets(group, topic) if group else {}
+        for row in rows:
+            queue = QueueRef(topic, row["brokerName"], row["queueId"])
+            if group:
+                offset = committed.get(queue)
+                row["groupOffset"] = offset
+                row["lag"] = None if offset is None else row["maxOffset"] - offset
+            if at_ms is not None:
+                row["offsetAtTime"] = broker.offset_at(
+                    topic, queue.queue_id, at_ms, broker_name=queue.broker_name
+                )
+    if as_json:
+        print_json(rows)
+    else:
+        columns = list(rows[0]) if rows else ["brokerName", "queueId", "minOffset", "maxOffset"]
+        print_rows(columns, [list(row.values()) for row in rows])

@@ -1,0 +1,73 @@
+"""How commands speak: tables for people, tabs for pipes, JSON for programs, bars for long work."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+SHOW_AFTER_S = 1.0
+"""Work that is done sooner needs no bar."""
+
+Report = Callable[[int, int], None]
+
+
+def print_json(value: Any) -> None:
+    """Print a value as one line of JSON."""
+    write_text(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def write_text(text: str) -> None:
+    """Write text to stdout as UTF-8, whatever the locale says."""
+    sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+
+
+def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table: aligned for a terminal, tab-separated with a heading otherwise."""
+    texts = [["" if value is None else str(value) for value in row] for row in rows]
+    if not sys.stdout.isatty():
+        write_text("".join("\t".join(row) + "\n" for row in [list(columns), *texts]))
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in texts:
+        table.add_row(*row)
+    Console().print(table)
+
+
+@contextmanager
+def progress(description: str) -> Iterator[Report]:
+    """Give a function to tell (done, total) to; a bar appears when the work takes long."""
+    started = time.monotonic()
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    task = bar.add_task(description, total=None)
+    is_shown = False
+
+    def report(done: int, total: int) -> None:
+        nonlocal is_shown
+        if not is_shown and time.monotonic() - started > SHOW_AFTER_S:
+            bar.start()
+            is_shown = True
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield report
+    finally:
+        bar.stop()

@@ -1,0 +1,117 @@
+"""`rocketmq-broker tail`: the last messages of a topic, and those that come."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from broker_core import open_broker
+from broker_core.cli.message_rows import print_messages
+from broker_core.cli.parameters import broker_option, json_option
+from broker_core.codec.decode import ALL_COLUMNS, decode
+from broker_core.errors import RequestError
+from broker_core.filter.pipeline import MessageFilter
+from broker_core.types import LogicalOffset, OffsetRange, QueueRef
+
+if TYPE_CHECKING:
+    from broker_core.api import Broker
+
+_PAUSE_S = 0.2
+
+
+@click.command()
+@click.argument("topic")
+@click.option("-n", "--lines", type=int, default=10, show_default=True, help="Messages per queue.")
+@click.option("--all", "from_start", is_flag=True, help="From the first message on.")
+@click.option("--queue", "queue_id", type=int, help="Only this queue.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with messages as they come.")
+@click.option("--tags", help="Only these tags: 'A || B'.")
+@click.option("--sql", help="Only messages that fit an SQL92 filter.")
+@click.option("--explain", is_flag=True, help="Say on stderr how the filter was understood.")
+@broker_option
+@json_option
+def tail(  # noqa: PLR0913 - one argument an option
+    *,
+    topic: str,
+    lines: int,
+    from_start: bool,
+    queue_id: int | None,
+    follow: bool,
+    tags: str | None,
+    sql: str | None,
+    explain: bool,
+    address: str,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Print the last messages of TOPIC.
+
+    A filter is applied to the messages of that stretch: fewer may be left.
+    """
+    wanted = MessageFilter.of(tags, sql)
+    if explain and wanted is not None:
+        click.echo(f"filter: {_explained(wanted)}", err=True)
+    with open_broker(address, config=config) as broker:
+        follower = _Follower(broker, topic, queue_id, wanted)
+        follower.go_back(None if from_start else lines)
+        follower.print_new(as_json=as_json)
+        while follow:
+            time.sleep(_PAUSE_S)
+            follower.print_new(as_json=as_json)
+
+
+def _explained(wanted: MessageFilter) -> str:
+    if wanted.sql is None:
+        tags = wanted.tags.tags if wanted.tags else None
+        return " or ".join(f"TAGS = {tag!r}" for tag in tags or ())
+    dropped = f"; ignored: {wanted.sql.dropped!r}" if wanted.sql.dropped else ""
+    return f"{wanted.sql.describe()}{dropped}"
+
+
+class _Follower:
+    """A place in each queue of a topic, and the messages behind it."""
+
+    def __init__(
+        self, broker: Broker, topic: str, queue_id: int | None, wanted: MessageFilter | None
+    ) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._queue_id = queue_id
+        self._wanted = wanted
+        self._next: dict[QueueRef, LogicalOffset] = {}
+
+    def go_back(self, count: int | None) -> None:
+        """Start `count` messages before each queue's end, or at its start."""
+        for queue, (minimum, maximum) in self._bounds().items():
+            back = minimum if count is None else max(minimum, maximum - max(count, 0))
+            self._next[queue] = LogicalOffset(back)
+
+    def print_new(self, *, as_json: bool) -> None:
+        """Print what has come since, queue by queue; what expired meanwhile is left out."""
+        for queue, (minimum, maximum) in self._bounds().items():
+            start = max(self._next.get(queue, minimum), minimum)
+            frames = self._broker.pull(
+                OffsetRange(queue, LogicalOffset(start), maximum),
+                message_filter=self._wanted,
+                verify=True,
+            )
+            for batch in frames:
+                if len(batch):
+                    decoded = decode(batch, ALL_COLUMNS, queue.broker_name)
+                    print_messages(decoded, as_json=as_json)
+            sys.stdout.flush()
+            self._next[queue] = maximum
+
+    def _bounds(self) -> dict[QueueRef, tuple[LogicalOffset, LogicalOffset]]:
+        held = dict(sorted(self._broker.offsets(self._topic).items()))
+        if self._queue_id is None:
+            return held
+        chosen = {queue: held[queue] for queue in held if queue.queue_id == self._queue_id}
+        if not chosen:
+            message = f"Topic {self._topic} has queues 0 to {len(held) - 1}, not {self._queue_id}."
+            raise RequestError(message)
+        return chosen
