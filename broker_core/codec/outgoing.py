@@ -97,7 +97,7 @@ class Encoded:
     buffer: NDArray[np.uint8]
     starts: NDArray[np.int64]
     sizes: NDArray[np.int32]
-    store_timestamp_at: int
+    store_timestamp_at: int | NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -121,13 +121,8 @@ def encode(messages: Outgoing, *, max_message_bytes: int = layout.MAX_BODY_BYTES
     body_data, body_starts, body_lengths = span_arrays(messages.bodies)
     _, _, properties_lengths = span_arrays(messages.properties)
     _check_limits(messages, body_lengths, properties_lengths, max_message_bytes)
-    topics = [topic.encode() for topic in messages.topics]
-    wide = np.array([len(topic) > layout.MAX_TOPIC_V1 for topic in topics], dtype=np.bool_)
-    topic_texts = [
-        len(topic).to_bytes(2 if is_wide else 1, "big") + topic
-        for topic, is_wide in zip(topics, wide.tolist(), strict=True)
-    ]
-    topic_bytes = np.array([len(text) for text in topic_texts], dtype=np.int64)
+    topics, wide = topic_texts(messages.topics)
+    topic_bytes = np.array([len(text) for text in topics], dtype=np.int64)
     codes = messages.topic_codes
     hosts = len(messages.born_host) + len(messages.store_host)
     fixed = layout.BODY - 2 * layout.HOST_V4 + hosts
@@ -135,14 +130,14 @@ def encode(messages: Outgoing, *, max_message_bytes: int = layout.MAX_BODY_BYTES
     heads = _heads(messages, body_data, body_starts, body_lengths, sizes, wide[codes])
     lengths = properties_lengths.astype(">i2").view(np.uint8)
     joined = pc.binary_join_element_wise(
-        _fixed_binary(heads, count, fixed),
+        fixed_binary(heads, count, fixed),
         messages.bodies.cast(pa.binary()),
-        _topic_column(topic_texts, codes),
-        _fixed_binary(lengths, count, 2),
+        topic_column(topics, codes),
+        fixed_binary(lengths, count, 2),
         messages.properties.cast(pa.binary()),
         pa.scalar(b"", type=pa.binary()),
     )
-    buffer = _writable(joined)
+    buffer = writable(joined)
     starts = np.zeros(count, dtype=np.int64)
     np.cumsum(sizes[:-1], out=starts[1:])
     store_timestamp_at = layout.BORN_HOST + len(messages.born_host)
@@ -192,7 +187,7 @@ def _heads(
     born, stored = messages.born_host, messages.store_host
     host_flags = layout.SysFlag.BORN_HOST_V6 if is_v6(born) else 0
     host_flags |= layout.SysFlag.STORE_HOST_V6 if is_v6(stored) else 0
-    kind = _head_dtype(len(born), len(stored))
+    kind = head_dtype(len(born), len(stored))
     heads = np.zeros(len(messages), dtype=kind)
     heads["size"] = sizes
     heads["magic"] = np.where(is_v2, layout.MAGIC_V2, layout.MAGIC_V1)
@@ -209,7 +204,7 @@ def _heads(
     return heads.view(np.uint8)
 
 
-def _head_dtype(born_bytes: int, store_bytes: int) -> np.dtype[np.void]:
+def head_dtype(born_bytes: int, store_bytes: int) -> np.dtype[np.void]:
     """HEAD for hosts of these widths, with the hosts as fields."""
     born_growth = born_bytes - layout.HOST_V4
     growth = born_growth + store_bytes - layout.HOST_V4
@@ -244,19 +239,32 @@ def body_crcs(
     return found & layout.CRC_MASK
 
 
-def _fixed_binary(data: NDArray[np.uint8], count: int, width: int) -> pa.Array:
+def fixed_binary(data: NDArray[np.uint8], count: int, width: int) -> pa.Array:
+    """A run of bytes as `count` binary values of one width."""
     return pa.Array.from_buffers(
         pa.binary(), count, [None, regular_offsets(count, width), pa.py_buffer(data)]
     )
 
 
-def _topic_column(texts: list[bytes], codes: NDArray[np.int32]) -> pa.Array | pa.Scalar:
+def topic_texts(topics: Sequence[str]) -> tuple[list[bytes], NDArray[np.bool_]]:
+    """TOPICLENGTH and TOPIC of each topic, and whether they need a V2 record."""
+    texts = [topic.encode() for topic in topics]
+    wide = [len(text) > layout.MAX_TOPIC_V1 for text in texts]
+    stored = [
+        len(text).to_bytes(2 if is_wide else 1, "big") + text
+        for text, is_wide in zip(texts, wide, strict=True)
+    ]
+    return stored, np.array(wide, dtype=np.bool_)
+
+
+def topic_column(texts: list[bytes], codes: NDArray[np.int32]) -> pa.Array | pa.Scalar:
+    """Each record's TOPICLENGTH and TOPIC."""
     if len(texts) == 1:
         return pa.scalar(texts[0], type=pa.binary())
     return pa.array(texts, type=pa.binary()).take(pa.array(codes))
 
 
-def _writable(joined: pa.Array) -> NDArray[np.uint8]:
+def writable(joined: pa.Array) -> NDArray[np.uint8]:
     """The joined bytes; nobody else holds them, so they may be patched in place."""
     _, offsets, data = joined.buffers()
     bounds = np.frombuffer(offsets, dtype=np.int32)[joined.offset : joined.offset + len(joined) + 1]

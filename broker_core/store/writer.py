@@ -20,22 +20,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-import numpy as np
-
-from broker_core.codec.dispatch import DispatchFields, dispatch_fields
-from broker_core.codec.frames import FrameBatch
-from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
-from broker_core.codec.outgoing import Encoded, encode
 from broker_core.errors import ConfigError, StorageError
 from broker_core.store import retention
-from broker_core.store.dispatch import QueueGroups, group_by_queue
+from broker_core.store.batch import Batch
 from broker_core.store.files import Failpoint, OsFiles, make_directory, storage_error
 from broker_core.store.flush import make_durable
 from broker_core.store.foreign import require_store
@@ -49,8 +42,7 @@ from broker_core.store.topic_removal import empty_trash, remove_queues
 from broker_core.types import AppendResult
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from broker_core.codec.dispatch import DispatchFields
     from broker_core.codec.outgoing import Outgoing
     from broker_core.store.files import Files
     from broker_core.store.recovery import Progress
@@ -59,32 +51,8 @@ if TYPE_CHECKING:
     from broker_core.store.store_parts import StoreParts
 
 FLUSH_MODES = ("async", "sync")
-_PART_BYTES = 512 << 20
 _UNDER_WAY = (TailState.APPENDING, TailState.DISPATCHING)
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """A batch made ready outside the lock: encoded, grouped by queue, its dispatch prepared."""
-
-    parts: Sequence[Encoded]
-    groups: QueueGroups
-    queue_ids: NDArray[np.int32]
-    sizes: NDArray[np.int32]
-
-    def patch(
-        self,
-        queue_offsets: NDArray[np.int64],
-        physical_offsets: NDArray[np.int64],
-        store_ms: int,
-    ) -> None:
-        """Fill in what is known only under the lock."""
-        first = 0
-        for part in self.parts:
-            rows = slice(first, first + len(part))
-            part.patch(queue_offsets[rows], physical_offsets[rows], store_ms)
-            first += len(part)
 
 
 class StoreWriter:
@@ -150,12 +118,19 @@ class StoreWriter:
             raise StorageError(message)
         return self._session.turn(doing)
 
-    def append(self, messages: Outgoing, *, flush: str | None = None) -> AppendResult:
+    def append(
+        self,
+        messages: Outgoing | Batch,
+        *,
+        flush: str | None = None,
+        guard: Callable[[], None] | None = None,
+    ) -> AppendResult:
         """Append a batch: all of it or, if anything fails or the process dies, nothing.
 
         When it returns, the messages are in the log, in their queues and in the index; that
         survives the death of every process, and with flush="sync" loss of power. `flush` is
-        "async" or "sync", the store's setting if not given.
+        "async" or "sync", the store's setting if not given. `guard` is called under the lock
+        before anything is written; what it raises is raised, and nothing happens.
 
         IllegalMessageError for a message over a limit, DiskFullError and StorageError for what
         the disk refuses, StoreLockedError if another writer does not give the lock back.
@@ -164,9 +139,15 @@ class StoreWriter:
         if mode not in FLUSH_MODES:
             message = f"flush={flush!r} is not a flush mode; give 'async' or 'sync'."
             raise ConfigError(message)
-        batch = self._prepare(messages)
+        batch = messages
+        if not isinstance(batch, Batch):
+            limit = self._settings.max_message_bytes
+            batch = Batch.of_messages(batch, max_message_bytes=limit)
+        ready = batch.make_ready(delay_levels(self._settings))
         with self.turn("append messages"):
-            return self._append(batch, messages, is_sync=mode == "sync")
+            if guard is not None:
+                guard()
+            return self._append(batch, ready, is_sync=mode == "sync")
 
     def delete_before(self, physical_offset: int) -> int:
         """Delete whole segments that end at or before an offset; the log's new start.
@@ -242,45 +223,25 @@ class StoreWriter:
 
     # Append
 
-    def _prepare(self, messages: Outgoing) -> _Batch:
-        limit = self._settings.max_message_bytes
-        parts = [encode(part, max_message_bytes=limit) for part in messages.parts(_PART_BYTES)]
-        transaction = np.asarray(messages.sys_flags) & TRANSACTION_MASK
-        in_queue = (transaction == 0) | (transaction == SysFlag.COMMIT)
-        groups = group_by_queue(
-            messages.topics,
-            messages.topic_codes,
-            messages.queue_ids,
-            np.broadcast_to(in_queue, len(messages)),
-        )
-        sizes = [part.sizes for part in parts]
-        joined = np.concatenate(sizes) if sizes else np.zeros(0, dtype=np.int32)
-        return _Batch(parts, groups, messages.queue_ids, joined)
-
-    def _append(self, batch: _Batch, messages: Outgoing, *, is_sync: bool) -> AppendResult:
+    def _append(
+        self, batch: Batch, ready: Sequence[DispatchFields], *, is_sync: bool
+    ) -> AppendResult:
         session = self._session
         ends = session.queue_ends(batch.groups.queues)
         tail = session.tail
         placement = place(batch.sizes, tail.log_end, self._settings.commit_log_file_bytes)
-        offsets = batch.groups.offsets_from(ends, len(messages))
+        places, offsets = placement.physical_offsets, batch.groups.offsets_from(ends, len(batch))
         # Store times never go back, whatever the clock does: searches by time rely on it.
         store_ms = max(self._clock_ms(), tail.last_store_ms)
-        if len(messages):
-            batch.patch(offsets, placement.physical_offsets, store_ms)
-            fields = [self._fields(part) for part in batch.parts]
+        if len(batch):
+            levels = delay_levels(self._settings)
+            fields = batch.place(ready, offsets, places, store_ms, levels)
             self._write(batch, placement, fields, ends, store_ms, is_sync=is_sync)
-        return AppendResult(
-            batch.queue_ids, offsets, placement.physical_offsets, batch.sizes, store_ms
-        )
-
-    def _fields(self, part: Encoded) -> DispatchFields:
-        rows = np.zeros(len(part), dtype=np.int64)
-        frames = FrameBatch(part.buffer, part.starts, part.sizes, rows, name="the batch")
-        return dispatch_fields(frames, delay_levels=delay_levels(self._settings))
+        return AppendResult(batch.route.queue_ids, offsets, places, batch.sizes, store_ms)
 
     def _write(
         self,
-        batch: _Batch,
+        batch: Batch,
         placement: Placement,
         fields: Sequence[DispatchFields],
         ends: Sequence[int],
@@ -310,7 +271,7 @@ class StoreWriter:
             self._undo(batch, ends, placement)
             raise
 
-    def _undo(self, batch: _Batch, ends: Sequence[int], placement: Placement) -> None:
+    def _undo(self, batch: Batch, ends: Sequence[int], placement: Placement) -> None:
         """Take back what was written of a batch, in the opposite order.
 
         If that fails too, the marker still says what was going on, and the next turn repairs.

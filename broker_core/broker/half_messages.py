@@ -1,0 +1,250 @@
+"""Half messages: prepared, durable, and invisible until their transaction is decided.
+
+A half message is an ordinary record of RMQ_SYS_TRANS_HALF_TOPIC, queue 0, with transaction bits 0.
+Where it belongs is said by two properties, which we put last:
+
+    ... TRAN_MSG 01 true 02 PGROUP 01 group 02 ... REAL_TOPIC 01 orders 02 REAL_QID 01 3 02
+
+Its commit is a copy of it: to that topic and queue, with transaction bits 0x8, the half's own
+physical offset as PREPAREDTRANSACTIONOFFSET, and its properties without those two (as 5.5 does it;
+4.9 leaves them in). A rollback leaves nothing but an op message (op_messages.py). The last pair of
+the two counts, so a delayed message can be half as well: its commit goes to the schedule topic and
+still says, with the pair before, where it will go from there.
+
+Half messages of other brokers, whose properties lie in any order, are understood too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.codec.copies import Route, copy_records
+from broker_core.codec.fields import RecordFields, locate
+from broker_core.codec.gather import spans
+from broker_core.codec.javahash import java_hash
+from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
+from broker_core.codec.names import (
+    DISCARD_TOPIC,
+    HALF_TOPIC,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+)
+from broker_core.codec.properties import format_properties, parse_properties
+from broker_core.codec.property_spans import ValueSpans, find_values
+from broker_core.errors import CorruptRecordError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.codec.frames import FrameBatch
+    from broker_core.codec.outgoing import Encoded, Outgoing
+
+HALF_QUEUE = 0
+
+_JAVA_BUCKETS = 128
+_MAX_TABLE = 1 << 16
+
+
+def as_halves(messages: Outgoing) -> Outgoing:
+    """The half messages of messages whose properties say already that they are transactional."""
+    count = len(messages)
+    joined = pc.binary_join_element_wise(
+        messages.properties.cast(pa.binary()),
+        _real_places(messages.topics, messages.topic_codes, messages.queue_ids),
+        pa.scalar(b"", type=pa.binary()),
+    )
+    to_half = Route.to_queue(HALF_TOPIC, HALF_QUEUE, count)
+    return replace(
+        messages,
+        topics=to_half.topics,
+        topic_codes=to_half.topic_codes,
+        queue_ids=to_half.queue_ids,
+        properties=joined,
+        sys_flags=messages.sys_flags & ~TRANSACTION_MASK,
+    )
+
+
+def _real_places(
+    topics: Sequence[str], codes: NDArray[np.int32], queue_ids: NDArray[np.int32]
+) -> pa.Array:
+    """The two properties that say where each message belongs; few places are expected."""
+    width = int(queue_ids.max(initial=0)) + 1
+    places = codes.astype(np.int64) * width + queue_ids
+    if len(topics) * width <= _MAX_TABLE:
+        table = [place_text(topic, queue) for topic in topics for queue in range(width)]
+        return pa.array(table, type=pa.binary()).take(pa.array(places))
+    distinct, rows = np.unique(places, return_inverse=True)
+    table = [place_text(topics[place // width], place % width) for place in distinct.tolist()]
+    return pa.array(table, type=pa.binary()).take(pa.array(rows))
+
+
+def place_text(topic: str, queue_id: int) -> bytes:
+    r"""The properties that say where a half message belongs.
+
+    >>> place_text("orders", 3)
+    b'REAL_TOPIC\x01orders\x02REAL_QID\x013\x02'
+    """
+    return format_properties({REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)})
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Half messages read back: where each belongs, and its properties without saying so."""
+
+    fields: RecordFields
+    route: Route
+    properties: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.route)
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Their offsets in the half queue."""
+        return self.fields.frames.offsets
+
+    @property
+    def physical_offsets(self) -> NDArray[np.int64]:
+        """Where they lie in the log."""
+        return self.fields.integer("physicalOffset").astype(np.int64)
+
+    def commit(self) -> Encoded:
+        """The records that make the messages visible."""
+        return copy_records(
+            self.fields,
+            self.route,
+            self.properties,
+            transaction=SysFlag.COMMIT,
+            prepared_offsets=self.physical_offsets,
+        )
+
+
+def read_halves(frames: FrameBatch) -> Halves:
+    """Understand records of the half queue; CorruptRecordError for one that is no half message."""
+    fields = locate(frames)
+    starts, lengths = fields.properties_starts, fields.properties_lengths
+    topic, queue = find_values(frames.buffer, starts, lengths, [REAL_TOPIC, REAL_QUEUE_ID])
+    _require_places(frames, topic, queue)
+    names = pc.dictionary_encode(spans(frames.buffer, topic.starts, topic.lengths))
+    numbers = pc.dictionary_encode(spans(frames.buffer, queue.starts, queue.lengths))
+    queue_ids = np.array([_queue_id(frames, text) for text in numbers.dictionary.to_pylist()])
+    route = Route(
+        tuple(text.decode("utf-8", "replace") for text in names.dictionary.to_pylist()),
+        names.indices.to_numpy().astype(np.int32),
+        queue_ids.astype(np.int32)[numbers.indices.to_numpy()],
+    )
+    return Halves(fields, route, _without_places(frames.buffer, starts, lengths, topic, queue))
+
+
+def put_back(frames: FrameBatch, changes: Sequence[Mapping[str, str]]) -> Encoded:
+    """The same half messages once more, each with some properties added or changed.
+
+    What RocketMQ does with one that it asks about: the copy is the half message from then on.
+    """
+    fields = locate(frames)
+    texts = spans(frames.buffer, fields.properties_starts, fields.properties_lengths).to_pylist()
+    changed = [changed_properties(text, new) for text, new in zip(texts, changes, strict=True)]
+    return copy_records(
+        fields,
+        Route.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames)),
+        pa.array(changed, type=pa.binary()),
+        transaction=0,
+        forgets_retries=True,
+    )
+
+
+def give_up(frames: FrameBatch) -> Encoded:
+    """Half messages as they lie in the discard topic: all that was known of them is kept."""
+    fields = locate(frames)
+    return copy_records(
+        fields,
+        Route.to_queue(DISCARD_TOPIC, 0, len(frames)),
+        spans(frames.buffer, fields.properties_starts, fields.properties_lengths),
+        transaction=0,
+    )
+
+
+def _require_places(frames: FrameBatch, topic: ValueSpans, queue: ValueSpans) -> None:
+    lacks = (topic.lengths == 0) | (queue.lengths == 0)
+    if lacks.any():
+        raise _no_half(frames, int(lacks.argmax()), f"without {REAL_TOPIC} or {REAL_QUEUE_ID}")
+
+
+def _queue_id(frames: FrameBatch, text: bytes) -> int:
+    if not text.isdigit() or len(text) > 9:
+        raise _no_half(frames, 0, f"whose {REAL_QUEUE_ID} is {text!r}")
+    return int(text)
+
+
+def _no_half(frames: FrameBatch, row: int, what: str) -> CorruptRecordError:
+    place = int(frames.starts[row]) + (frames.origin or 0)
+    message = (
+        f"The half queue holds a record {what}, at or after physical offset {place} in "
+        f"{frames.name or 'a received batch'}: nobody knows where its message belongs. Run "
+        "`rocketmq-broker check` on the store."
+    )
+    return CorruptRecordError(message, frames.name, place)
+
+
+def _without_places(
+    buffer: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    topic: ValueSpans,
+    queue: ValueSpans,
+) -> pa.Array:
+    """Properties texts without the two entries, wherever they are."""
+    ends = starts + lengths
+    topic_begin, topic_end = _entry(topic, REAL_TOPIC, ends)
+    queue_begin, queue_end = _entry(queue, REAL_QUEUE_ID, ends)
+    if bool((topic_end == queue_begin).all()) and bool((queue_end == ends).all()):
+        return spans(buffer, starts, topic_begin - starts)
+    is_topic_first = topic_begin < queue_begin
+    first_begin = np.where(is_topic_first, topic_begin, queue_begin)
+    first_end = np.where(is_topic_first, topic_end, queue_end)
+    second_begin = np.where(is_topic_first, queue_begin, topic_begin)
+    second_end = np.where(is_topic_first, queue_end, topic_end)
+    return pc.binary_join_element_wise(
+        spans(buffer, starts, first_begin - starts),
+        spans(buffer, first_end, second_begin - first_end),
+        spans(buffer, second_end, ends - second_end),
+        pa.scalar(b"", type=pa.binary()),
+    )
+
+
+def _entry(
+    value: ValueSpans, name: str, ends: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where `name 01 value 02` begins and ends; the last 02 of a text may be missing."""
+    begin = value.starts - len(name) - len(NAME_VALUE_SEPARATOR)
+    end = value.starts + value.lengths + len(PROPERTY_SEPARATOR)
+    return begin, np.minimum(end, ends)
+
+
+def changed_properties(text: bytes, changes: Mapping[str, str]) -> bytes:
+    r"""A properties text with entries added or replaced, in the order in which Java writes it.
+
+    Java's map has 128 buckets when it was parsed from text, and writes bucket by bucket.
+
+    >>> changed_properties(b"WAIT\x01true\x02REAL_TOPIC\x01t\x02", {"TRANSACTION_CHECK_TIMES": "1"})
+    b'WAIT\x01true\x02TRANSACTION_CHECK_TIMES\x011\x02REAL_TOPIC\x01t\x02'
+    """
+    properties = parse_properties(text) | dict(changes)
+    buckets = _JAVA_BUCKETS
+    while len(properties) > buckets * 3 // 4:
+        buckets *= 2
+    ordered = sorted(properties, key=lambda name: _bucket(name, buckets))
+    return format_properties({name: properties[name] for name in ordered})
+
+
+def _bucket(name: str, buckets: int) -> int:
+    spread = java_hash(name) & 0xFFFFFFFF
+    return (spread ^ (spread >> 16)) & (buckets - 1)

@@ -1,0 +1,128 @@
+"""Batch: records that are appended together, all of them or none, made ready outside the lock.
+
+Everything that does not depend on where the batch will lie is computed before the lock is taken:
+the records' bytes, their order by queue, and what dispatch needs to know of them. Under the lock,
+offsets and the store time are filled in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker_core.codec.copies import Route
+from broker_core.codec.dispatch import DispatchFields, dispatch_fields
+from broker_core.codec.frames import FrameBatch
+from broker_core.codec.layout import MAX_BODY_BYTES, TRANSACTION_MASK, SysFlag
+from broker_core.codec.names import SCHEDULE_TOPIC
+from broker_core.codec.outgoing import Encoded, encode
+from broker_core.store.dispatch import QueueGroups, group_by_queue
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.codec.outgoing import Outgoing
+
+# Arrow joins records with 32-bit offsets.
+_PART_BYTES = 512 << 20
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Encoded records and where they go; `in_queue` says which take a place in a queue."""
+
+    parts: tuple[Encoded, ...]
+    route: Route
+    in_queue: NDArray[np.bool_]
+
+    @classmethod
+    def of_messages(cls, messages: Outgoing, *, max_message_bytes: int = MAX_BODY_BYTES) -> Batch:
+        """Encode messages; IllegalMessageError for one over a limit."""
+        parts = [
+            encode(part, max_message_bytes=max_message_bytes)
+            for part in messages.parts(_PART_BYTES)
+        ]
+        transaction = np.asarray(messages.sys_flags) & TRANSACTION_MASK
+        in_queue = (transaction == 0) | (transaction == SysFlag.COMMIT)
+        route = Route(messages.topics, messages.topic_codes, messages.queue_ids)
+        return cls(tuple(parts), route, np.broadcast_to(in_queue, len(messages)))
+
+    @classmethod
+    def of_copies(cls, records: Encoded, route: Route) -> Batch:
+        """Copies of stored records (codec/copies.py), all of which have a place in a queue."""
+        return cls((records,), route, np.broadcast_to(np.bool_(True), len(records)))
+
+    @classmethod
+    def join(cls, batches: Sequence[Batch]) -> Batch:
+        """Several batches as one, in order."""
+        topics: list[str] = []
+        codes = []
+        for batch in batches:
+            codes.append(batch.route.topic_codes + np.int32(len(topics)))
+            topics.extend(batch.route.topics)
+        route = Route(
+            topics,
+            np.concatenate(codes),
+            np.concatenate([batch.route.queue_ids for batch in batches]),
+        )
+        parts = tuple(part for batch in batches for part in batch.parts)
+        return cls(parts, route, np.concatenate([batch.in_queue for batch in batches]))
+
+    def __len__(self) -> int:
+        return len(self.route)
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int32]:
+        """Each record's bytes."""
+        sizes = [part.sizes for part in self.parts]
+        return np.concatenate(sizes) if sizes else np.zeros(0, dtype=np.int32)
+
+    @cached_property
+    def groups(self) -> QueueGroups:
+        """The records by queue."""
+        route = self.route
+        return group_by_queue(route.topics, route.topic_codes, route.queue_ids, self.in_queue)
+
+    def make_ready(self, delay_levels: Sequence[int]) -> list[DispatchFields]:
+        """Compute all that can be known outside the lock; what dispatch will need."""
+        _ = self.groups, self.sizes  # kept once computed
+        return [_fields(part, delay_levels) for part in self.parts]
+
+    def place(
+        self,
+        ready: Sequence[DispatchFields],
+        queue_offsets: NDArray[np.int64],
+        physical_offsets: NDArray[np.int64],
+        store_ms: int,
+        delay_levels: Sequence[int],
+    ) -> list[DispatchFields]:
+        """Fill in what is known only under the lock, in the records and for dispatch."""
+        placed = []
+        first = 0
+        for part, fields in zip(self.parts, ready, strict=True):
+            rows = slice(first, first + len(part))
+            first += len(part)
+            part.patch(queue_offsets[rows], physical_offsets[rows], store_ms)
+            if SCHEDULE_TOPIC in fields.topics:
+                # Its entries carry the time of delivery, which counts from the store time.
+                placed.append(_fields(part, delay_levels))
+                continue
+            placed.append(
+                replace(
+                    fields,
+                    queue_offsets=queue_offsets[rows],
+                    physical_offsets=physical_offsets[rows],
+                    store_timestamps=np.full(len(part), store_ms, dtype=np.int64),
+                )
+            )
+        return placed
+
+
+def _fields(part: Encoded, delay_levels: Sequence[int]) -> DispatchFields:
+    rows = np.zeros(len(part), dtype=np.int64)
+    frames = FrameBatch(part.buffer, part.starts, part.sizes, rows, name="the batch")
+    return dispatch_fields(frames, delay_levels=delay_levels)
