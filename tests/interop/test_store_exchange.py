@@ -1,0 +1,121 @@
+"""One store, two brokers: what we write Apache RocketMQ serves, and the other way round."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core import open_broker
+from broker_core.errors import StoreLockedError
+from tests.interop.kit.clients import Query, dump, produce
+from tests.interop.kit.ours import check_ours, dump_ours, used_topics, write_variety
+from tests.interop.kit.servers import Broker, NameServer
+from tests.kit.fixtures import SIZES
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+
+def served(broker: Broker, queries: list[Query] | None = None) -> dict[str, Any]:
+    return dump(broker, queries or [])
+
+
+def test_apache_serves_every_message_that_we_wrote(name_server: NameServer, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    write_variety(store, seed=1)
+    ours = used_topics(dump_ours(store))
+    one = next(iter(ours["ours-one"]["queues"].values()))["messages"][0]
+    queries = [
+        Query("key", "ours-four", "shared3"),
+        Query("unique", "ours-one", one["uniqKey"]),
+        Query("id", "ours-one", one["msgId"]),
+    ]
+
+    with Broker(store, name_server, tmp_path, SIZES) as broker:
+        theirs = served(broker, queries)
+
+    assert used_topics(theirs["topics"]) == ours
+    answers = theirs["queries"]
+    with open_broker(f"file:{store}") as reader:
+        found = reader.query("ours-four", key="shared3")["offsetMsgId"].to_pylist()
+    assert answers["byKey"][0]["msgIds"] == found
+    assert answers["byKey"][1]["msgIds"] == [one["msgId"]]
+    assert len(answers["byId"]) == 1
+
+
+def test_a_store_goes_from_us_to_apache_and_back_twice(
+    name_server: NameServer, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    write_variety(store, seed=2)
+    for round_number in range(2):
+        with Broker(store, name_server, tmp_path, SIZES) as broker:
+            produce(broker, round_number, "plain:ours-four:4:60", "batch:ours-one:1:20")
+            theirs = served(broker)
+        assert used_topics(dump_ours(store)) == used_topics(theirs["topics"])
+
+        write_variety(store, seed=10 + round_number, count=100)
+        ours = used_topics(dump_ours(store))
+        check_ours(store)
+        with Broker(store, name_server, tmp_path, SIZES) as broker:
+            theirs = served(broker)
+        assert used_topics(theirs["topics"]) == ours
+
+
+def test_apache_recovers_a_store_that_we_did_not_close(
+    name_server: NameServer, tmp_path: Path
+) -> None:
+    store, copy = tmp_path / "store", tmp_path / "copy"
+    with open_broker(f"file:{store}", mode="rw", create=True, config=SIZES) as broker:
+        broker.create_topic("ours-four", queues=4)
+        for number in range(150):
+            broker.send("ours-four", b"x" * (number + 1), keys=[f"k{number}"], tags="T")
+        shutil.copytree(store, copy)  # As it would be left by SIGKILL now.
+    assert (copy / "abort").exists()
+    ours = used_topics(dump_ours(copy))
+
+    with Broker(copy, name_server, tmp_path, SIZES) as broker_of_theirs:
+        theirs = served(broker_of_theirs, [Query("key", "ours-four", "k3")])
+
+    assert used_topics(theirs["topics"]) == ours
+    assert sum(len(queue["messages"]) for queue in ours["ours-four"]["queues"].values()) == 150
+    assert len(theirs["queries"]["byKey"][0]["msgIds"]) == 1
+
+
+def test_we_follow_a_store_that_apache_is_writing(name_server: NameServer, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with Broker(store, name_server, tmp_path, SIZES) as broker:
+        produce(broker, 1, "plain:live:2:10")
+        with open_broker(f"file:{store}") as reader:
+            seen = 10
+            for step in range(3):
+                sent = produce(broker, 100 + step, "plain:live:2:200")
+                seen += len(sent)
+                offsets = reader.offsets("live")
+                assert sum(last for _, last in offsets.values()) == seen
+                rows = [reader.read("live", queue_id=ref.queue_id) for ref in offsets]
+                assert sum(table.num_rows for table in rows) == seen
+        with pytest.raises(StoreLockedError) as refused:
+            open_broker(f"file:{store}", mode="rw").send("live", b"no")
+        assert str(broker.pid) in str(refused.value)
+        theirs = served(broker)
+        broker.kill()
+    assert used_topics(dump_ours(store))["live"] == theirs["topics"]["live"]
+
+
+def test_we_continue_a_store_that_apache_was_killed_over(
+    name_server: NameServer, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    with Broker(store, name_server, tmp_path, SIZES) as broker:
+        produce(broker, 5, "plain:crashed:4:300")
+        theirs = used_topics(served(broker)["topics"])
+        broker.kill()
+
+    write_variety(store, seed=6, count=40)
+
+    check_ours(store)
+    ours = used_topics(dump_ours(store))
+    assert {name: ours[name] for name in theirs} == theirs
