@@ -76,7 +76,8 @@ class ScannedRecords:
         """(queue offsets, entries) of all of them."""
         if not self.offsets:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=ENTRY)
-        return np.concatenate(self.offsets), np.concatenate(self.entries)
+        # Joining would otherwise turn big-endian fields into native ones.
+        return np.concatenate(self.offsets), np.concatenate(self.entries, dtype=ENTRY)
 
 
 def collect(found: dict[QueueKey, ScannedRecords], fields: DispatchFields) -> None:
@@ -132,7 +133,7 @@ def _written_from(queue: ConsumeQueue, start: int) -> NDArray[np.void]:
             parts.append(entries[: int(np.argmin(written))])
             break
         parts.append(entries)
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=ENTRY)
+    return np.concatenate(parts, dtype=ENTRY) if parts else np.zeros(0, dtype=ENTRY)
 
 
 def reconcile(

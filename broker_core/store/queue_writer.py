@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_core.errors import CorruptRecordError
-from broker_core.store.consume_queue import ENTRY_BYTES, ConsumeQueue, fillers
+from broker_core.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, fillers
 from broker_core.store.files import Failpoint
 from broker_core.store.segments import segment_name
 
@@ -82,6 +82,7 @@ class QueueWriter:
                 f"missing. Remove {self.directory_of(queue)} and let the next writer rebuild it."
             )
             raise CorruptRecordError(message, self.directory_of(queue))
+        assert entries.dtype == ENTRY, "bytes are written as they are"
         per_file = self._file_bytes // ENTRY_BYTES
         done = 0
         while done < len(entries):

@@ -29,7 +29,7 @@ class ShortFiles(OsFiles):
         return super().pread(descriptor, min(size, 3), offset)
 
 
-def test_short_writes_and_reads_are_continued(tmp_path):
+def test_short_writes_and_reads_are_continued(tmp_path: Path) -> None:
     files = ShortFiles()
     descriptor = files.open(tmp_path / "a", create=True)
 
@@ -40,7 +40,7 @@ def test_short_writes_and_reads_are_continued(tmp_path):
     files.close(descriptor)
 
 
-def test_zero_clears_exactly_the_range_and_keeps_holes(tmp_path):
+def test_zero_clears_exactly_the_range_and_keeps_holes(tmp_path: Path) -> None:
     files = OsFiles()
     path = tmp_path / "file"
     descriptor = files.open(path, create=True)
@@ -57,21 +57,21 @@ def test_zero_clears_exactly_the_range_and_keeps_holes(tmp_path):
     files.close(descriptor)
 
 
-def test_directories_are_made_once(tmp_path):
+def test_directories_are_made_once(tmp_path: Path) -> None:
     make_directory(OsFiles(), tmp_path / "a" / "b")
     make_directory(OsFiles(), tmp_path / "a" / "b")
 
     assert (tmp_path / "a" / "b").is_dir()
 
 
-def test_a_file_in_the_way_of_a_directory_is_an_error(tmp_path):
+def test_a_file_in_the_way_of_a_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"")
 
     with pytest.raises(FileExistsError):
         make_directory(OsFiles(), tmp_path / "a")
 
 
-def test_small_file_is_replaced_whole(tmp_path):
+def test_small_file_is_replaced_whole(tmp_path: Path) -> None:
     write_new(OsFiles(), tmp_path / "abort", b"123456")
     write_new(OsFiles(), tmp_path / "abort", b"7")
 
@@ -88,7 +88,9 @@ def test_small_file_is_replaced_whole(tmp_path):
         (errno.EIO, StorageError, "Check the disk"),
     ],
 )
-def test_system_errors_become_ours_with_place_and_advice(number, kind, advice):
+def test_system_errors_become_ours_with_place_and_advice(
+    number: int, kind: type[Exception], advice: str
+) -> None:
     error = storage_error(OSError(number, os.strerror(number)), "append", Path("/s/log"))
 
     assert type(error) is kind

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from broker_core.codec.dispatch import dispatch_fields
 from broker_core.codec.frames import FrameBatch
@@ -18,38 +22,47 @@ from broker_core.store.open_files import OpenFiles
 from broker_core.store.segments import SegmentedLog
 from tests.kit import fixtures
 
+Keys = NDArray[np.int32]
+Offsets = NDArray[np.int64]
 
-def writer(directory, slots=500, entries=400):
+
+def writer(directory: Path, slots: int = 500, entries: int = 400) -> IndexWriter:
     return IndexWriter(directory, OpenFiles(OsFiles()), slots=slots, entries=entries)
 
 
-def index_keys(root, *, index_tags):
+def index_keys(root: Path, *, index_tags: bool) -> Iterator[tuple[Keys, Offsets, Offsets]]:
     """(hashes, physical offsets, store times) of every key in a store's log, segment by segment."""
     log = SegmentedLog(root / "commitlog")
     for segment in log.segments:
         data = log.map(segment)
+        assert data is not None
         found = walk(data, 0, segment.size, origin=segment.base, verify=True)
         frames = FrameBatch(
-            data, found.starts, found.sizes, np.zeros(len(found.starts)), origin=segment.base
+            data,
+            found.starts,
+            found.sizes,
+            np.zeros(len(found.starts), np.int64),
+            origin=segment.base,
         )
         if len(frames):
             fields = dispatch_fields(frames, index_tags=index_tags)
-            rows = fields.index_rows
-            yield fields.index_hashes, fields.physical_offsets[rows], fields.store_timestamps[rows]
+            keyed = fields.index_rows
+            offsets, times = fields.physical_offsets[keyed], fields.store_timestamps[keyed]
+            yield fields.index_hashes, offsets, times
 
 
-def contents(directory):
+def contents(directory: Path) -> list[bytes]:
     return [path.read_bytes() for path in list_index_files(directory)]
 
 
 class OneByOne:
     """The rules of a put, one key at a time, as RocketMQ applies them."""
 
-    def __init__(self, slots, entries):
+    def __init__(self, slots: int, entries: int) -> None:
         self.slots, self.capacity = slots, entries
-        self.files = []
+        self.files: list[dict[str, Any]] = []
 
-    def put(self, hashed, physical_offset, time_ms):
+    def put(self, hashed: int, physical_offset: int, time_ms: int) -> None:
         if not self.files or self.files[-1]["count"] >= self.capacity:
             last = self.files[-1] if self.files else {"end": (0, 0)}
             self.files.append(
@@ -70,7 +83,7 @@ class OneByOne:
 
 
 @pytest.mark.parametrize("name", ["basic-5.5", "crash-5.5", "bloom-5.5", "basic-4.9"])
-def test_index_of_a_log_equals_apaches_byte_for_byte(name, tmp_path):
+def test_index_of_a_log_equals_apaches_byte_for_byte(name: str, tmp_path: Path) -> None:
     root = fixtures.extract(name, tmp_path)
     made = writer(tmp_path / "made")
 
@@ -80,7 +93,7 @@ def test_index_of_a_log_equals_apaches_byte_for_byte(name, tmp_path):
     assert contents(tmp_path / "made") == contents(root / "index")
 
 
-def test_batches_of_any_size_make_the_same_files(tmp_path):
+def test_batches_of_any_size_make_the_same_files(tmp_path: Path) -> None:
     root = fixtures.extract("basic-5.5", tmp_path)
     made = writer(tmp_path / "made")
 
@@ -92,7 +105,7 @@ def test_batches_of_any_size_make_the_same_files(tmp_path):
     assert contents(tmp_path / "made") == contents(root / "index")
 
 
-def test_many_slots_are_written_in_one_piece_with_the_same_result(tmp_path):
+def test_many_slots_are_written_in_one_piece_with_the_same_result(tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     hashes = random.integers(0, 1 << 31, 9000, dtype=np.int64).astype(np.int32)
     offsets = np.arange(9000, dtype=np.int64) * 100
@@ -113,7 +126,9 @@ def test_many_slots_are_written_in_one_piece_with_the_same_result(tmp_path):
     keys=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 5000)), min_size=1, max_size=80),
     cuts=st.lists(st.integers(0, 80), max_size=5),
 )
-def test_bulk_puts_follow_the_rules_of_single_puts(keys, cuts, tmp_path_factory):
+def test_bulk_puts_follow_the_rules_of_single_puts(
+    keys: list[tuple[int, int]], cuts: list[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     directory = tmp_path_factory.mktemp("index")
     model, made = OneByOne(7, 20), writer(directory, 7, 20)
     times = 1_000_000 + np.cumsum([gap for _, gap in keys])
@@ -142,11 +157,11 @@ def test_bulk_puts_follow_the_rules_of_single_puts(keys, cuts, tmp_path_factory)
         } == file["slots"]
 
 
-def test_rewind_takes_back_later_puts_and_files(tmp_path):
+def test_rewind_takes_back_later_puts_and_files(tmp_path: Path) -> None:
     random = np.random.default_rng(5)
     made = writer(tmp_path / "index", 100, 300)
 
-    def put(count, start):
+    def put(count: int, start: int) -> None:
         made.put(
             random.integers(0, 1 << 31, count, dtype=np.int64).astype(np.int32),
             np.arange(start, start + count, dtype=np.int64),
@@ -165,7 +180,7 @@ def test_rewind_takes_back_later_puts_and_files(tmp_path):
     assert made.position == position
 
 
-def test_rewind_to_nothing_removes_everything(tmp_path):
+def test_rewind_to_nothing_removes_everything(tmp_path: Path) -> None:
     made = writer(tmp_path / "index")
     made.put(
         np.array([5], dtype=np.int32), np.array([0], dtype=np.int64), np.array([9], dtype=np.int64)
@@ -176,10 +191,10 @@ def test_rewind_to_nothing_removes_everything(tmp_path):
     assert contents(tmp_path / "index") == []
 
 
-def test_rewind_refuses_chains_that_do_not_lead_back(tmp_path):
+def test_rewind_refuses_chains_that_do_not_lead_back(tmp_path: Path) -> None:
     made = writer(tmp_path / "index", 10, 50)
 
-    def put(hashed):
+    def put(hashed: int) -> None:
         made.put(
             np.array([hashed], dtype=np.int32),
             np.array([0], dtype=np.int64),
@@ -198,14 +213,17 @@ def test_rewind_refuses_chains_that_do_not_lead_back(tmp_path):
         made.rewind(position)
 
 
-def test_chains_are_followed_below_the_old_count():
+def test_chains_are_followed_below_the_old_count() -> None:
     previous = np.array([3, 5, 0, 6], dtype=np.int64)
 
-    assert walk_back(np.array([5, 6, 8]), previous, 5).tolist() == [3, 3, 3]
+    followed = walk_back(np.array([5, 6, 8]), previous, 5)
+
+    assert followed is not None
+    assert followed.tolist() == [3, 3, 3]
     assert walk_back(np.array([99]), previous, 5) is None
 
 
-def test_names_are_local_times_that_only_grow():
+def test_names_are_local_times_that_only_grow() -> None:
     first = next_name(1_700_000_000_123, 0)
 
     assert len(str(first)) == 17

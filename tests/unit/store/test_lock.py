@@ -58,7 +58,7 @@ def lock(root: Path) -> StoreLock:
     return StoreLock(root, OsFiles())
 
 
-def test_lock_file_has_apaches_word(tmp_path):
+def test_lock_file_has_apaches_word(tmp_path: Path) -> None:
     held = lock(tmp_path)
     held.acquire(0)
 
@@ -66,7 +66,7 @@ def test_lock_file_has_apaches_word(tmp_path):
     held.close()
 
 
-def test_apaches_lock_refuses_ours_and_is_named(tmp_path):
+def test_apaches_lock_refuses_ours_and_is_named(tmp_path: Path) -> None:
     with Holder(FOREIGN, tmp_path / "lock") as pid:
         waiting = lock(tmp_path)
 
@@ -81,7 +81,7 @@ def test_apaches_lock_refuses_ours_and_is_named(tmp_path):
     assert lock_holder(tmp_path) is None
 
 
-def test_our_lock_refuses_apaches(tmp_path):
+def test_our_lock_refuses_apaches(tmp_path: Path) -> None:
     with Holder(OURS, tmp_path):
         descriptor = os.open(tmp_path / "lock", os.O_RDWR)
 
@@ -90,7 +90,7 @@ def test_our_lock_refuses_apaches(tmp_path):
         os.close(descriptor)
 
 
-def test_our_lock_refuses_ours_in_another_process(tmp_path):
+def test_our_lock_refuses_ours_in_another_process(tmp_path: Path) -> None:
     with Holder(OURS, tmp_path):
         waiting = lock(tmp_path)
 
@@ -100,7 +100,7 @@ def test_our_lock_refuses_ours_in_another_process(tmp_path):
         waiting.close()
 
 
-def test_two_writers_of_one_process_exclude_each_other(tmp_path):
+def test_two_writers_of_one_process_exclude_each_other(tmp_path: Path) -> None:
     first, second = lock(tmp_path), lock(tmp_path)
     first.acquire(0)
 
@@ -116,7 +116,7 @@ def test_two_writers_of_one_process_exclude_each_other(tmp_path):
     assert lock_holder(tmp_path) is None
 
 
-def test_waiting_ends_when_the_lock_is_free(tmp_path):
+def test_waiting_ends_when_the_lock_is_free(tmp_path: Path) -> None:
     first = lock(tmp_path)
     first.acquire(0)
     pauses: list[float] = []
@@ -135,7 +135,7 @@ def test_waiting_ends_when_the_lock_is_free(tmp_path):
     second.close()
 
 
-def test_waiting_gives_up_at_the_deadline(tmp_path):
+def test_waiting_gives_up_at_the_deadline(tmp_path: Path) -> None:
     first = lock(tmp_path)
     first.acquire(0)
     now = [0.0]
@@ -152,7 +152,7 @@ def test_waiting_gives_up_at_the_deadline(tmp_path):
     second.close()
 
 
-def test_lock_of_a_dead_process_is_free(tmp_path):
+def test_lock_of_a_dead_process_is_free(tmp_path: Path) -> None:
     holder = Holder(OURS, tmp_path)
     with holder:
         holder.process.kill()
@@ -163,7 +163,7 @@ def test_lock_of_a_dead_process_is_free(tmp_path):
         held.close()
 
 
-def test_foreign_start_changes_the_modification_time(tmp_path):
+def test_foreign_start_changes_the_modification_time(tmp_path: Path) -> None:
     held = lock(tmp_path)
     held.acquire(0)
     os.utime(tmp_path / "lock", ns=(1, 1))
@@ -180,6 +180,6 @@ def test_foreign_start_changes_the_modification_time(tmp_path):
     held.close()
 
 
-def test_looking_creates_nothing(tmp_path):
+def test_looking_creates_nothing(tmp_path: Path) -> None:
     assert lock_holder(tmp_path) is None
     assert list(tmp_path.iterdir()) == []

@@ -33,7 +33,7 @@ class CountingFiles(OsFiles):
         self.synced.append(path.name)
 
 
-def test_created_file_is_whole_sparse_and_zero(tmp_path):
+def test_created_file_is_whole_sparse_and_zero(tmp_path: Path) -> None:
     handles = OpenFiles(OsFiles())
     path = tmp_path / "deep" / "er" / "file"
 
@@ -44,7 +44,7 @@ def test_created_file_is_whole_sparse_and_zero(tmp_path):
     handles.close_all()
 
 
-def test_creating_over_a_left_over_file_leaves_no_stale_byte(tmp_path):
+def test_creating_over_a_left_over_file_leaves_no_stale_byte(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"stale" * 100)
     handles = OpenFiles(OsFiles())
@@ -55,7 +55,7 @@ def test_creating_over_a_left_over_file_leaves_no_stale_byte(tmp_path):
     handles.close_all()
 
 
-def test_least_recently_used_descriptor_is_closed(tmp_path):
+def test_least_recently_used_descriptor_is_closed(tmp_path: Path) -> None:
     files = CountingFiles()
     handles = OpenFiles(files, limit=2)
     a, b, c = (tmp_path / name for name in "abc")
@@ -74,7 +74,7 @@ def test_least_recently_used_descriptor_is_closed(tmp_path):
     assert files.open_now == 0
 
 
-def test_writing_to_a_missing_file_is_an_error_and_creates_nothing(tmp_path):
+def test_writing_to_a_missing_file_is_an_error_and_creates_nothing(tmp_path: Path) -> None:
     handles = OpenFiles(OsFiles())
 
     with pytest.raises(FileNotFoundError):
@@ -83,7 +83,7 @@ def test_writing_to_a_missing_file_is_an_error_and_creates_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_deleting_twice_is_fine(tmp_path):
+def test_deleting_twice_is_fine(tmp_path: Path) -> None:
     handles = OpenFiles(OsFiles())
     handles.create(tmp_path / "a", 1)
 
@@ -94,7 +94,7 @@ def test_deleting_twice_is_fine(tmp_path):
     assert handles.take_dirty().written == set()
 
 
-def test_every_write_is_noted_once_until_taken(tmp_path):
+def test_every_write_is_noted_once_until_taken(tmp_path: Path) -> None:
     handles = OpenFiles(OsFiles())
     a, b = tmp_path / "a", tmp_path / "b"
     handles.create(a, 10)
@@ -111,7 +111,7 @@ def test_every_write_is_noted_once_until_taken(tmp_path):
     handles.close_all()
 
 
-def test_fsync_makes_a_new_name_durable_too(tmp_path):
+def test_fsync_makes_a_new_name_durable_too(tmp_path: Path) -> None:
     files = CountingFiles()
     handles = OpenFiles(files)
     path = tmp_path / "a"
@@ -126,7 +126,7 @@ def test_fsync_makes_a_new_name_durable_too(tmp_path):
     handles.close_all()
 
 
-def test_renamed_file_is_noted_under_its_final_name(tmp_path):
+def test_renamed_file_is_noted_under_its_final_name(tmp_path: Path) -> None:
     handles = OpenFiles(OsFiles())
     handles.create(tmp_path / "tmp", 10)
 

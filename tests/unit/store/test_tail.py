@@ -36,29 +36,29 @@ def checkpoint(*tails: Tail) -> bytes:
     return bytes(page)
 
 
-def test_marker_comes_back_as_it_was_written():
+def test_marker_comes_back_as_it_was_written() -> None:
     assert decode_tail(checkpoint(TAIL)) == TAIL
 
 
-def test_newer_generation_counts():
+def test_newer_generation_counts() -> None:
     newer = TAIL.next(TailState.APPENDING)
 
     assert decode_tail(checkpoint(TAIL, newer)) == newer
 
 
-def test_generations_take_turns_in_two_slots():
+def test_generations_take_turns_in_two_slots() -> None:
     assert TAIL.slot_offset != TAIL.next(TailState.CLEAN).slot_offset
     assert SLOT_OFFSETS[0] + SLOT_BYTES <= SLOT_OFFSETS[1]
 
 
-def test_checkpoint_of_apache_has_no_marker():
+def test_checkpoint_of_apache_has_no_marker() -> None:
     assert decode_tail(bytes(4096)) is None
     assert decode_tail(bytes(48)) is None
     assert decode_tail(b"") is None
 
 
 @pytest.mark.parametrize("position", range(0, SLOT_BYTES, 5))
-def test_damaged_slot_makes_the_other_one_worthless_too(position):
+def test_damaged_slot_makes_the_other_one_worthless_too(position: int) -> None:
     older = replace(TAIL, generation=6, log_end=1)
     page = bytearray(checkpoint(older, TAIL))
     page[TAIL.slot_offset + position] ^= 0x40
@@ -66,12 +66,12 @@ def test_damaged_slot_makes_the_other_one_worthless_too(position):
     assert decode_tail(bytes(page)) is None
 
 
-def test_unknown_version_is_not_believed():
+def test_unknown_version_is_not_believed() -> None:
     slot = bytearray(TAIL.encode())
     slot[11] = 9
 
     assert decode_tail(bytes(TAIL.slot_offset) + bytes(slot)) is None
 
 
-def test_boot_id_has_sixteen_bytes():
+def test_boot_id_has_sixteen_bytes() -> None:
     assert len(boot_id()) == 16

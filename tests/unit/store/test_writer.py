@@ -5,6 +5,7 @@ import multiprocessing
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,35 +19,54 @@ from broker_core.errors import (
     StoreNotFoundError,
 )
 from broker_core.store.checkpoint import read_checkpoint
-from broker_core.store.files import Bytes, OsFiles
+from broker_core.store.files import Bytes, Files, OsFiles
 from broker_core.store.lock import StoreLock
 from broker_core.store.marks import read_marks
 from broker_core.store.recovery import RecoveryKind, plan
 from broker_core.store.session import SessionOptions
 from broker_core.store.settings import StoreSettings
-from broker_core.store.tail import TailState
+from broker_core.store.tail import Tail, TailState
 from broker_core.store.writer import StoreWriter
-from tests.kit.batches import SMALL, batch, index_bytes, named, rebuilt_index, ticking, view
+from tests.kit.batches import (
+    SMALL,
+    QuickFiles,
+    View,
+    batch,
+    index_bytes,
+    named,
+    rebuilt_index,
+    ticking,
+    view,
+)
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def writer(root: Path, *, create: bool = True, files=None, **options) -> StoreWriter:
-    chosen = SessionOptions(**{"clock_ms": ticking(), "lock_wait_s": 10} | options)
-    return StoreWriter.open(root, SMALL, create=create, files=files, options=chosen)
+def writer(
+    root: Path, *, create: bool = True, files: Files | None = None, **changes: Any
+) -> StoreWriter:
+    chosen = replace(SessionOptions(clock_ms=ticking(), lock_wait_s=10), **changes)
+    used = QuickFiles() if files is None else files
+    return StoreWriter.open(root, SMALL, create=create, files=used, options=chosen)
 
 
-def expected(*batches: list[str], queues: int = 2) -> dict:
+def tail_of(root: Path) -> Tail:
+    tail = read_marks(root).tail
+    assert tail is not None
+    return tail
+
+
+def expected(*batches: list[str], queues: int = 2) -> View:
     flat = [body.encode() for bodies in batches for body in bodies]
     found = {("T", queue): flat[queue::queues] for queue in range(queues)}
     return {queue: bodies for queue, bodies in found.items() if bodies}
 
 
 class TestAppend:
-    def test_messages_get_consecutive_offsets_of_their_queues(self, root):
+    def test_messages_get_consecutive_offsets_of_their_queues(self, root: Path) -> None:
         with writer(root) as store:
             first = store.append(batch(named(5)))
             second = store.append(batch(named(4, 5), first=5))
@@ -55,7 +75,7 @@ class TestAppend:
         assert second.queue_offsets.tolist() == [2, 3, 3, 4]
         assert view(root) == expected(named(9))
 
-    def test_all_three_kinds_of_files_roll_over(self, root):
+    def test_all_three_kinds_of_files_roll_over(self, root: Path) -> None:
         with writer(root) as store:
             for start in range(0, 60, 20):
                 store.append(batch(named(20, start), first=start))
@@ -65,7 +85,7 @@ class TestAppend:
         assert len(list((root / "index").iterdir())) > 2
         assert view(root) == expected(named(60))
 
-    def test_one_batch_may_span_many_segments(self, root):
+    def test_one_batch_may_span_many_segments(self, root: Path) -> None:
         with writer(root) as store:
             placed = store.append(batch(named(200)))
 
@@ -73,14 +93,14 @@ class TestAppend:
         assert len(segments) == int(placed.physical_offsets[-1]) // 4096 + 1
         assert view(root) == expected(named(200))
 
-    def test_index_equals_a_rebuild(self, root, tmp_path):
+    def test_index_equals_a_rebuild(self, root: Path, tmp_path: Path) -> None:
         with writer(root) as store:
             for start in range(0, 60, 4):
                 store.append(batch(named(4, start), first=start))
 
         assert index_bytes(root) == rebuilt_index(root, tmp_path / "again", SMALL)
 
-    def test_store_time_never_goes_back(self, root):
+    def test_store_time_never_goes_back(self, root: Path) -> None:
         now = [5_000]
         with writer(root, clock_ms=lambda: now[0]) as store:
             first = store.append(batch(["a"]))
@@ -89,7 +109,7 @@ class TestAppend:
 
         assert (first.store_timestamp_ms, second.store_timestamp_ms) == (5_000, 5_000)
 
-    def test_empty_batch_changes_nothing(self, root):
+    def test_empty_batch_changes_nothing(self, root: Path) -> None:
         with writer(root) as store:
             store.append(batch(named(1)))
             placed = store.append(batch([]))
@@ -97,7 +117,7 @@ class TestAppend:
         assert len(placed.queue_offsets) == 0
         assert view(root) == expected(named(1))
 
-    def test_prepared_records_take_no_place_in_a_queue(self, root):
+    def test_prepared_records_take_no_place_in_a_queue(self, root: Path) -> None:
         with writer(root) as store:
             store.append(batch(["half"], sys_flag=0x4, queues=1))
             placed = store.append(batch(["whole"], queues=1))
@@ -105,7 +125,7 @@ class TestAppend:
         assert placed.queue_offsets.tolist() == [0]
         assert view(root) == {("T", 0): [b"whole"]}
 
-    def test_record_larger_than_a_segment_is_refused_and_nothing_kept(self, root):
+    def test_record_larger_than_a_segment_is_refused_and_nothing_kept(self, root: Path) -> None:
         with writer(root) as store:
             with pytest.raises(IllegalMessageError, match="commit-log file of 4096 bytes"):
                 store.append(batch(["small", "x" * 4096]))
@@ -113,11 +133,11 @@ class TestAppend:
 
         assert view(root) == expected(named(1))
 
-    def test_unknown_flush_mode_is_refused(self, root):
+    def test_unknown_flush_mode_is_refused(self, root: Path) -> None:
         with writer(root) as store, pytest.raises(ConfigError, match="'later' is not a flush mode"):
             store.append(batch(["a"]), flush="later")
 
-    def test_log_of_apaches_layout_fits_to_the_byte(self, root):
+    def test_log_of_apaches_layout_fits_to_the_byte(self, root: Path) -> None:
         """A record that leaves exactly 8 bytes still fits; one byte more rolls over."""
         with writer(root) as store:
             size = int(store.append(batch(["x"], queues=1)).sizes[0])
@@ -132,13 +152,13 @@ class TestAppend:
 
 
 class TestOpen:
-    def test_missing_store_is_an_error_and_nothing_is_made(self, root):
+    def test_missing_store_is_an_error_and_nothing_is_made(self, root: Path) -> None:
         with pytest.raises(StoreNotFoundError):
             writer(root, create=False)
 
         assert not root.exists()
 
-    def test_closed_store_opens_without_looking_at_its_data(self, root):
+    def test_closed_store_opens_without_looking_at_its_data(self, root: Path) -> None:
         with writer(root) as store:
             store.append(batch(named(50)))
 
@@ -146,7 +166,7 @@ class TestOpen:
         assert plan(root, SMALL, boot=bytes(range(16))).kind is RecoveryKind.NONE
         assert not (root / "abort").exists()
 
-    def test_abort_is_there_while_writes_may_not_be_flushed(self, root):
+    def test_abort_is_there_while_writes_may_not_be_flushed(self, root: Path) -> None:
         store = writer(root)
         store.append(batch(["a"]))
 
@@ -154,17 +174,17 @@ class TestOpen:
         store.close()
         assert not (root / "abort").exists()
 
-    def test_sizes_of_an_existing_store_win_over_defaults(self, root):
+    def test_sizes_of_an_existing_store_win_over_defaults(self, root: Path) -> None:
         with writer(root) as store:
             store.append(batch(named(3)))
 
-        with StoreWriter.open(root, StoreSettings()) as store:
+        with StoreWriter.open(root, StoreSettings(), files=QuickFiles()) as store:
             store.append(batch(named(30, 3), first=3))
 
         assert {path.stat().st_size for path in (root / "commitlog").iterdir()} == {4096}
         assert view(root) == expected(named(33))
 
-    def test_checkpoint_is_true_after_close(self, root):
+    def test_checkpoint_is_true_after_close(self, root: Path) -> None:
         with writer(root) as store:
             placed = store.append(batch(named(60)))
 
@@ -175,7 +195,7 @@ class TestOpen:
         assert found.logics_physical_offset == int(placed.physical_offsets[-1] + placed.sizes[-1])
         assert (root / "checkpoint").stat().st_size == 4096
 
-    def test_closing_twice_is_fine_and_using_a_closed_writer_is_not(self, root):
+    def test_closing_twice_is_fine_and_using_a_closed_writer_is_not(self, root: Path) -> None:
         store = writer(root)
         store.close()
         store.close()
@@ -185,16 +205,18 @@ class TestOpen:
 
 
 class TestTurns:
-    def test_two_writers_take_turns(self, root):
+    def test_two_writers_take_turns(self, root: Path) -> None:
         with writer(root) as one, writer(root) as other:
             for number in range(0, 40, 2):
                 one.append(batch(named(1, number), first=number))
                 other.append(batch(named(1, number + 1), first=number + 1))
 
         assert view(root) == expected(named(40))
-        assert read_marks(root).tail.state is TailState.CLOSED
+        assert tail_of(root).state is TailState.CLOSED
 
-    def test_first_to_close_leaves_the_store_open_if_the_other_wrote_since(self, root):
+    def test_first_to_close_leaves_the_store_open_if_the_other_wrote_since(
+        self, root: Path
+    ) -> None:
         one, other = writer(root), writer(root)
         one.append(batch(named(1)))
         other.append(batch(named(1, 1), first=1))
@@ -206,7 +228,7 @@ class TestTurns:
         assert not (root / "abort").exists()
         assert view(root) == expected(named(3))
 
-    def test_many_processes_append_at_once(self, root):
+    def test_many_processes_append_at_once(self, root: Path) -> None:
         writer(root).close()
         context = multiprocessing.get_context("spawn")
         workers = [context.Process(target=_append_many, args=(root, name)) for name in "abc"]
@@ -223,7 +245,7 @@ class TestTurns:
             )
             assert flat == sorted(body.encode() for body in named(60))
 
-    def test_foreign_lock_is_an_error_that_changes_nothing(self, root):
+    def test_foreign_lock_is_an_error_that_changes_nothing(self, root: Path) -> None:
         with writer(root) as store:
             store.append(batch(["a"]))
         before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
@@ -236,8 +258,8 @@ class TestTurns:
         foreign.close()
         assert before == {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
-    def test_held_lock_keeps_others_out_until_close(self, root):
-        held = StoreWriter.open(root, SMALL, create=True, hold=True)
+    def test_held_lock_keeps_others_out_until_close(self, root: Path) -> None:
+        held = StoreWriter.open(root, SMALL, create=True, hold=True, files=QuickFiles())
 
         with pytest.raises(StoreLockedError):
             writer(root, lock_wait_s=0)
@@ -248,7 +270,7 @@ class TestTurns:
             store.append(batch(["b"], first=1))
         assert view(root) == expected(["a", "b"])
 
-    def test_turns_nest(self, root):
+    def test_turns_nest(self, root: Path) -> None:
         with writer(root) as store, store.turn("save a thing"):
             store.append(batch(["a"]))
             with store.turn("save another"):
@@ -256,11 +278,11 @@ class TestTurns:
 
         assert view(root) == expected(["a", "b"])
 
-    def test_apaches_start_makes_a_writer_look_again(self, root):
+    def test_apaches_start_makes_a_writer_look_again(self, root: Path) -> None:
         """A foreign broker ran between two appends and left no trace but its writes."""
         with writer(root) as store:
             store.append(batch(named(3)))
-            tail = read_marks(root).tail
+            tail = tail_of(root)
             # What Apache would leave: one more record, its entry, and a new time on the lock.
             other = writer(root, boot=bytes(16))
             other.append(batch(named(1, 3), first=3))
@@ -280,12 +302,12 @@ def _number(body: bytes) -> int:
 
 
 def _append_many(root: Path, topic: str) -> None:
-    with StoreWriter.open(root, SMALL) as store:
+    with StoreWriter.open(root, SMALL, files=QuickFiles()) as store:
         for start in range(0, 60, 3):
             store.append(batch(named(3, start), topic=topic, first=start))
 
 
-class FullDisk(OsFiles):
+class FullDisk(QuickFiles):
     """Refuses, once told to, what needs new space in some files: data where zeros were."""
 
     def __init__(self, place: str) -> None:
@@ -301,7 +323,9 @@ class FullDisk(OsFiles):
 
 
 @pytest.mark.parametrize("place", ["commitlog", "consumequeue", "index"])
-def test_full_disk_keeps_nothing_of_the_batch_and_the_store_goes_on(place, root, tmp_path):
+def test_full_disk_keeps_nothing_of_the_batch_and_the_store_goes_on(
+    place: str, root: Path, tmp_path: Path
+) -> None:
     files = FullDisk(place)
     with writer(root, files=files) as store:
         store.append(batch(named(30)))
@@ -320,7 +344,7 @@ def test_full_disk_keeps_nothing_of_the_batch_and_the_store_goes_on(place, root,
 
 
 class TestRetention:
-    def test_whole_segments_before_an_offset_go_and_queues_follow(self, root):
+    def test_whole_segments_before_an_offset_go_and_queues_follow(self, root: Path) -> None:
         with writer(root) as store:
             store.append(batch(named(100)))
             start = store.delete_before(4096 * 3 + 17)
@@ -334,7 +358,7 @@ class TestRetention:
         assert len(left) > 2
         assert min(path.name for path in (root / "consumequeue/T/0").iterdir()) > "0" * 20
 
-    def test_last_segment_always_stays(self, root):
+    def test_last_segment_always_stays(self, root: Path) -> None:
         with writer(root) as store:
             placed = store.append(batch(named(100)))
             end = int(placed.physical_offsets[-1])
@@ -344,7 +368,7 @@ class TestRetention:
 
         assert view(root)["T", 0][-1] == named(1, 100)[0].encode()
 
-    def test_expired_segments_go_on_demand(self, root):
+    def test_expired_segments_go_on_demand(self, root: Path) -> None:
         now = [10**12]
         with writer(root, clock_ms=lambda: now[0]) as store:
             store.append(batch(named(100)))
@@ -357,7 +381,7 @@ class TestRetention:
             assert store.delete_expired(is_on_demand=True, disk_percent=10) == 8192
             assert not any(path.exists() for path in old)
 
-    def test_topic_that_is_deleted_and_made_again_starts_at_zero(self, root):
+    def test_topic_that_is_deleted_and_made_again_starts_at_zero(self, root: Path) -> None:
         with writer(root) as store:
             store.append(batch(named(30)))
             store.append(batch(named(3), topic="Other"))
@@ -369,7 +393,7 @@ class TestRetention:
         assert view(root)["T", 0] == [named(1, 70)[0].encode()]
         assert not (root / "deleted").exists()
 
-    def test_other_writers_do_not_write_to_deleted_queues(self, root):
+    def test_other_writers_do_not_write_to_deleted_queues(self, root: Path) -> None:
         with writer(root) as one, writer(root) as other:
             one.append(batch(named(30)))
             other.append(batch(named(30, 30), first=30))
@@ -379,7 +403,7 @@ class TestRetention:
         assert placed.queue_offsets.tolist() == [0, 0]
         assert view(root) == expected(named(2, 80))
 
-    def test_recovery_does_not_bring_a_deleted_topic_back(self, root):
+    def test_recovery_does_not_bring_a_deleted_topic_back(self, root: Path) -> None:
         with writer(root) as store:
             store.append(batch(named(30)))
             store.delete_queues("T")
@@ -395,9 +419,9 @@ class TestRetention:
         assert view(root) == {("T", 0): [named(1, 99)[0].encode(), named(1, 50)[0].encode()]}
 
 
-def test_settings_of_segments_may_spread_over_directories(root, tmp_path):
+def test_settings_of_segments_may_spread_over_directories(root: Path, tmp_path: Path) -> None:
     settings = replace(SMALL, store_path_commit_log=f"{tmp_path}/a,{tmp_path}/b")
-    with StoreWriter.open(root, settings, create=True) as store:
+    with StoreWriter.open(root, settings, create=True, files=QuickFiles()) as store:
         store.append(batch(named(100)))
 
     assert list((tmp_path / "a").iterdir())
@@ -405,7 +429,7 @@ def test_settings_of_segments_may_spread_over_directories(root, tmp_path):
     assert view(root, settings) == expected(named(100))
 
 
-def test_result_says_where_messages_lie(root):
+def test_result_says_where_messages_lie(root: Path) -> None:
     with writer(root) as store:
         placed = store.append(batch(named(3)))
 
