@@ -1,0 +1,223 @@
+"""Frame batches on the wire: records as they lie in the log, behind a small fixed head.
+
+One gRPC message is one chunk. Integers are little-endian, so that the arrays can be used as they
+are; the records are RocketMQ's own, big-endian as always.
+
+    0   magic         u32   "RMQF"
+    4   version       u8    1
+    5   flags         u8    see Flag
+    6                 u16   0
+    8   head_bytes    u32   H, a control message (broker.proto), may be 0
+    12  count         u32   N records
+    16  record_bytes  u64   R, of all records together
+    24  first_offset  i64   LogicalOffset of the first record, if DENSE
+    32  next_offset   i64   LogicalOffset after the last message that was examined
+    40  head          H     and zeros up to a multiple of 8
+        sizes         i32   N of them, and zeros up to a multiple of 8
+        offsets       i64   N of them; absent if DENSE: first_offset, first_offset + 1, ...
+        records       R     one after another
+
+A chunk is checked as a whole before anything in it is used: its parts must add up to its length,
+and the sizes to R. What the records say of themselves is checked by whoever uses them. Nothing of
+it is stored. The version is raised by a change that older peers would misread; new flags must be
+refused by those who do not know them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import IntFlag
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker_core.codec.frames import FrameBatch
+from broker_core.codec.gather import spans
+from broker_core.errors import RequestError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.types import QueueRef
+
+MAGIC = int.from_bytes(b"RMQF", "little")
+VERSION = 1
+HEAD = struct.Struct("<IBBHIIQqq")
+"""The only statement of the fixed head in code."""
+
+Raw = bytes | memoryview
+
+
+class Flag(IntFlag):
+    """What is special about a chunk."""
+
+    DENSE = 1
+    VERIFY = 2  # body checksums are to be checked by the reader
+    MIXED = 4  # records of several queues, as a query finds them
+    MORE = 8  # an append goes on in the next chunk
+
+
+_KNOWN = int(Flag.DENSE | Flag.VERIFY | Flag.MIXED | Flag.MORE)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One gRPC message, taken apart without copying anything."""
+
+    flags: Flag
+    head: Raw
+    sizes: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    records: NDArray[np.uint8]
+    next_offset: int
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each record begins in `records`."""
+        return starts_of(self.sizes)
+
+    def frames(self, queue: QueueRef | None, name: str) -> FrameBatch:
+        """Return the records as a frame batch of `queue`, None for a mixture."""
+        return FrameBatch(
+            buffer=self.records,
+            starts=self.starts,
+            sizes=self.sizes,
+            offsets=self.offsets,
+            queue=None if self.flags & Flag.MIXED else queue,
+            next_offset=self.next_offset,
+            name=name,
+            verify=bool(self.flags & Flag.VERIFY),
+        )
+
+
+def starts_of(sizes: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Where records of these sizes begin that lie one after another."""
+    starts = np.zeros(len(sizes), dtype=np.int64)
+    np.cumsum(sizes[:-1], out=starts[1:])
+    return starts
+
+
+def pack_frames(frames: FrameBatch) -> bytes:
+    """One chunk with the records of a batch: the one copy on their way to the network."""
+    flags = Flag.VERIFY if frames.verify else Flag(0)
+    if frames.queue is None:
+        flags |= Flag.MIXED
+    return _pack(flags, b"", frames.sizes, frames.offsets, _contiguous(frames), frames.next_offset)
+
+
+def pack_records(
+    head: bytes, sizes: NDArray[np.int32], records: Raw, *, has_more: bool = False
+) -> bytes:
+    """One chunk of records on their way into the log, which have no offsets yet."""
+    nowhere = np.zeros(len(sizes), dtype=np.int64)
+    flags = Flag.DENSE | (Flag.MORE if has_more else Flag(0))
+    return _pack(flags, head, sizes, nowhere, records, 0)
+
+
+def unpack(message: bytes) -> Chunk:
+    """Take a chunk apart; RequestError unless all of it adds up."""
+    if len(message) < HEAD.size:
+        raise _refused(f"it has {len(message)} bytes, a head alone takes {HEAD.size}")
+    fixed = HEAD.unpack_from(message)
+    magic, version, flags, _, head_bytes, count, record_bytes, first, next_offset = fixed
+    if magic != MAGIC:
+        raise _refused(f"it begins with {message[:4].hex()}, not {MAGIC.to_bytes(4, 'little')!r}")
+    if version != VERSION or flags & ~_KNOWN:
+        raise _refused(f"version {version} with flags {flags:#x} is unknown, {VERSION} is known")
+    is_dense = bool(flags & Flag.DENSE)
+    sizes_at = HEAD.size + _padded(head_bytes)
+    offsets_at = sizes_at + _padded(4 * count)
+    records_at = offsets_at + (0 if is_dense else 8 * count)
+    if records_at + record_bytes != len(message):
+        raise _refused(f"its parts take {records_at + record_bytes} bytes, it has {len(message)}")
+    sizes = np.frombuffer(message, dtype="<i4", count=count, offset=sizes_at)
+    if (sizes <= 0).any() or int(sizes.sum(dtype=np.int64)) != record_bytes:
+        raise _refused(f"its {count} sizes do not add up to {record_bytes} bytes of records")
+    return Chunk(
+        flags=Flag(flags),
+        head=memoryview(message)[HEAD.size : HEAD.size + head_bytes],
+        sizes=sizes,
+        offsets=np.arange(first, first + count, dtype=np.int64)
+        if is_dense
+        else np.frombuffer(message, dtype="<i8", count=count, offset=offsets_at),
+        records=np.frombuffer(message, dtype=np.uint8, offset=records_at),
+        next_offset=next_offset,
+    )
+
+
+def cut(frames: FrameBatch, chunk_bytes: int, chunk_rows: int) -> Iterator[FrameBatch]:
+    """A batch in pieces of at most so many bytes and rows, one record at least.
+
+    Each says how far the queue was examined: up to the first record of the next piece.
+    """
+    at, count = 0, len(frames)
+    if not count:
+        yield frames
+    while at < count:
+        filled = np.cumsum(frames.sizes[at : at + chunk_rows], dtype=np.int64)
+        stop = at + max(1, int(np.searchsorted(filled, chunk_bytes, side="right")))
+        examined = int(frames.offsets[stop]) if stop < count else frames.next_offset
+        yield _piece(frames, at, stop, examined)
+        at = stop
+
+
+def _piece(frames: FrameBatch, start: int, stop: int, next_offset: int) -> FrameBatch:
+    if start == 0 and stop == len(frames):
+        return frames
+    return replace(frames.slice(start, stop), next_offset=next_offset)
+
+
+def _pack(
+    flags: Flag,
+    head: bytes,
+    sizes: NDArray[np.int32],
+    offsets: NDArray[np.int64],
+    records: Raw,
+    next_offset: int,
+) -> bytes:
+    count = len(sizes)
+    first = int(offsets[0]) if count else 0
+    if flags & Flag.DENSE or not count or _is_dense(offsets):
+        flags |= Flag.DENSE
+        offsets = offsets[:0]
+    fixed = HEAD.pack(MAGIC, VERSION, flags, 0, len(head), count, len(records), first, next_offset)
+    return b"".join(
+        (
+            fixed,
+            head,
+            bytes(_padded(len(head)) - len(head)),
+            sizes.astype("<i4", copy=False).data,
+            bytes(_padded(4 * count) - 4 * count),
+            offsets.astype("<i8", copy=False).data,
+            records,
+        )
+    )
+
+
+def _is_dense(offsets: NDArray[np.int64]) -> bool:
+    return bool((offsets == np.arange(offsets[0], offsets[0] + len(offsets))).all())
+
+
+def _contiguous(frames: FrameBatch) -> memoryview:
+    """The records one after another; copied only where something else lies between them."""
+    if not len(frames):
+        return memoryview(b"")
+    starts, ends = frames.starts, frames.starts + frames.sizes
+    if bool((starts[1:] == ends[:-1]).all()):
+        return frames.buffer[int(starts[0]) : int(ends[-1])].data
+    gathered = spans(frames.buffer, starts, frames.sizes.astype(np.int64))
+    return memoryview(gathered.buffers()[2])[: int(frames.sizes.sum(dtype=np.int64))]
+
+
+def _padded(size: int) -> int:
+    return (size + 7) & ~7
+
+
+def _refused(why: str) -> RequestError:
+    message = f"A chunk of records can't be read: {why}. Both ends must be of one version."
+    return RequestError(message)
