@@ -20,8 +20,8 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from broker_core.clients.remoting.address import Endpoint
 from broker_core.clients.remoting.command import Command, Flag, Request
+from broker_core.clients.remoting.endpoint import Endpoint
 from broker_core.clients.remoting.frame import (
     FrameReader,
     HeaderForm,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import threading
 
-from broker_core.clients.remoting.address import Endpoint
 from broker_core.clients.remoting.command import Command, Request
 from broker_core.clients.remoting.connection import Connection
+from broker_core.clients.remoting.endpoint import Endpoint
 from broker_core.clients.remoting.settings import ClusterSettings
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from broker_core.clients.remoting.address import Endpoint
 from broker_core.clients.remoting.command import Command, Request
 from broker_core.clients.remoting.connections import Connections
+from broker_core.clients.remoting.endpoint import Endpoint
 from broker_core.clients.remoting.frame import RemotingProtocolError
 from broker_core.clients.remoting.name_servers import NameServers
 from broker_core.clients.remoting.route import BrokerRoute

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.broker.legal_names import check_topic
-from broker_core.clients.remoting.address import parse_endpoint
 from broker_core.clients.remoting.command import Request, RequestCode, ResponseCode
 from broker_core.clients.remoting.directory import Directory, asked
+from broker_core.clients.remoting.endpoint import parse_endpoint
 from broker_core.clients.remoting.records import record_frames
 from broker_core.clients.remoting.status import refusal
 from broker_core.codec.decode import ALL_COLUMNS, decode, property_columns, schema_of

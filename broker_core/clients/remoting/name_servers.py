@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from broker_core.clients.remoting.address import Endpoint
 from broker_core.clients.remoting.command import Command, Request, RequestCode, ResponseCode
 from broker_core.clients.remoting.connections import Connections
+from broker_core.clients.remoting.endpoint import Endpoint
 from broker_core.clients.remoting.frame import RemotingProtocolError
 from broker_core.clients.remoting.lenient_json import parse_json
 from broker_core.clients.remoting.route import (

@@ -17,6 +17,7 @@ from broker_core.clients.remoting.directory import Directory
 from broker_core.clients.remoting.frame import RemotingProtocolError
 from broker_core.clients.remoting.route import TopicRoute
 from broker_core.clients.remoting.status import refusal, require_success
+from broker_core.clients.remoting.store_times import StoreTimes, first_at
 from broker_core.clients.remoting.topics import Topics
 from broker_core.errors import RequestError, UnavailableError
 from broker_core.types import LogicalOffset, QueueRef
@@ -50,21 +51,27 @@ class Offsets:
         self._last.update(found)
         return found
 
-    def at(self, topic: str, queue_id: int, timestamp_ms: int, broker_name: str | None) -> int:
-        """Return the first offset stored at or after a time, else max."""
+    def at(
+        self, topic: str, queue_id: int, timestamp_ms: int, broker_name: str | None
+    ) -> LogicalOffset:
+        """Return the first offset stored at or after a time, else max.
+
+        Releases before 5 answer with the message nearest in time, sometimes with one of a later
+        file, so an answer is checked against the messages around it, and searched for if wrong.
+        """
         queue = self.queue(topic, queue_id, broker_name)
+        fields = _queue_fields(queue)
+        search = {**fields, "timestamp": str(timestamp_ms), "boundaryType": "lower"}
         requests = [
-            Request(
-                RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-                {**_queue_fields(queue), "timestamp": str(timestamp_ms), "boundaryType": "lower"},
-            ),
-            Request(RequestCode.GET_MIN_OFFSET, _queue_fields(queue)),
-            Request(RequestCode.GET_MAX_OFFSET, _queue_fields(queue)),
+            Request(RequestCode.GET_MIN_OFFSET, fields),
+            Request(RequestCode.GET_MAX_OFFSET, fields),
+            Request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search),
         ]
         who, answers = self._directory.ask_master(topic, queue.broker_name, requests)
-        offset, low, high = (_offset(answer, who) for answer in answers)
-        # Releases before 5 do not keep the answer inside the queue.
-        return max(low, 0, min(offset, high))
+        low, high, guess = (max(0, _offset(answer, who)) for answer in answers)
+        low = min(low, high)
+        times = StoreTimes(self._directory, queue)
+        return LogicalOffset(first_at(times.of, timestamp_ms, low, high, guess))
 
     def of_group(self, group: str, topic: str) -> dict[QueueRef, LogicalOffset]:
         """Return where a group will read next; queues it never read are absent."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker_core.clients.remoting.address import Endpoint, parse_endpoint
+from broker_core.clients.remoting.endpoint import Endpoint, parse_endpoint
 from broker_core.clients.remoting.lenient_json import parse_json
 from broker_core.errors import UnavailableError, UnsupportedError
 from broker_core.types import QueueRef

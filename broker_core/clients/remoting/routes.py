@@ -17,6 +17,7 @@ from broker_core.clients.remoting.route import TopicRoute
 from broker_core.errors import TopicNotFoundError, UnavailableError
 
 MAX_AGE_S = 30.0
+_NEVER = float("-inf")
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class Routes:
             TopicNotFoundError: No broker holds the topic.
             UnavailableError: No name server can be asked, or all brokers that held it are absent.
         """
-        looked_up, known = self._known.get(topic, (0.0, None))
+        looked_up, known = self._known.get(topic, (_NEVER, None))
         now = self._clock()
         if known is not None and now - looked_up < max_age_s:
             return known
@@ -50,6 +51,11 @@ class Routes:
             route = known  # Name servers come and go; who holds the topic hardly changes.
         self._known[topic] = now, route
         return route
+
+    def expire(self, topic: str) -> None:
+        """Look a route up again when it is asked for next: it may have changed."""
+        if topic in self._known:
+            self._known[topic] = _NEVER, self._known[topic][1]
 
     def forget(self, topic: str) -> None:
         """Drop what is known of a topic, absent brokers included: it was deleted."""

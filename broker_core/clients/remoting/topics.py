@@ -12,10 +12,11 @@ import json
 from collections.abc import Mapping, Sequence
 
 from broker_core.broker.legal_names import check_topic
-from broker_core.clients.remoting.command import Request, RequestCode
+from broker_core.clients.remoting.command import Request, RequestCode, ResponseCode
 from broker_core.clients.remoting.directory import Directory, asked
+from broker_core.clients.remoting.endpoint import Endpoint
 from broker_core.clients.remoting.route import MASTER, BrokerRoute, TopicRoute
-from broker_core.clients.remoting.status import require_success
+from broker_core.clients.remoting.status import refusal, require_success
 from broker_core.errors import (
     RequestError,
     TopicExistsError,
@@ -79,9 +80,16 @@ class Topics:
             broker = route.broker(share.broker_name)
             for server in broker.addresses.values():
                 answer = self._directory.connections.call(server, request)
-                require_success(answer, asked(broker.name, server))
+                if answer.code != ResponseCode.SUCCESS and self._has(server, topic):
+                    raise refusal(answer, asked(broker.name, server))
         self._directory.name_servers.delete_topic(topic)
         self._directory.routes.forget(topic)
+
+    def _has(self, server: Endpoint, topic: str) -> bool:
+        """Whether a broker has a topic: some fail after the deletion, over their own statistics."""
+        request = Request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+        answer = self._directory.connections.call(server, request)
+        return answer.code != ResponseCode.TOPIC_NOT_EXIST
 
     def create_group(self, group: str, server_of: BrokerRoute) -> None:
         """Make a consumer group on one broker with RocketMQ's default settings."""
