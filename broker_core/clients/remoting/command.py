@@ -16,6 +16,8 @@ LANGUAGE = "PYTHON"
 LANGUAGE_CODE = 3
 VERSION = 475
 """5.3.1: new enough for standard JSON in routes, old enough never to be sent GO_AWAY."""
+RELEASE_5 = 413
+"""5.0.0 calls itself so; what older brokers say needs a second look here and there."""
 
 
 class Flag(IntFlag):
@@ -38,6 +40,7 @@ class RequestCode(IntEnum):
     GET_MIN_OFFSET = 31
     VIEW_MESSAGE_BY_ID = 33
     END_TRANSACTION = 37
+    GET_ALL_CONSUMER_OFFSET = 43
     GET_ROUTE_BY_TOPIC = 105
     GET_BROKER_CLUSTER_INFO = 106
     UPDATE_AND_CREATE_SUBSCRIPTION_GROUP = 200

@@ -99,7 +99,10 @@ class Finding:
         if place is None:
             return None
         store_host, physical_offset = place
-        server = parse_endpoint(host_text(store_host))
+        try:
+            server = parse_endpoint(host_text(store_host))
+        except ValueError:
+            return None  # What would be the port is none: a unique id.
         for broker in self._directory.name_servers.cluster().values():
             if server not in broker.addresses.values():
                 continue

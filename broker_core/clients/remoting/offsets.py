@@ -12,9 +12,16 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from broker_core.broker.legal_names import check_group, check_topic
-from broker_core.clients.remoting.command import Command, Request, RequestCode, ResponseCode
+from broker_core.clients.remoting.command import (
+    RELEASE_5,
+    Command,
+    Request,
+    RequestCode,
+    ResponseCode,
+)
 from broker_core.clients.remoting.directory import Directory
 from broker_core.clients.remoting.frame import RemotingProtocolError
+from broker_core.clients.remoting.lenient_json import parse_json
 from broker_core.clients.remoting.route import TopicRoute
 from broker_core.clients.remoting.status import refusal, require_success
 from broker_core.clients.remoting.store_times import StoreTimes, first_at
@@ -79,22 +86,35 @@ class Offsets:
         route = self._directory.routes.find(check_topic(topic), max_age_s=0.0)
         found: dict[QueueRef, LogicalOffset] = {}
         for broker_name, queues in _by_broker(route.readable()):
-            requests = [
-                Request(
-                    RequestCode.QUERY_CONSUMER_OFFSET,
-                    {
-                        "consumerGroup": group,
-                        **_queue_fields(queue),
-                        "setZeroIfNotFound": "false",
-                    },
-                )
-                for queue in queues
-            ]
+            requests = [_group_request(group, queue) for queue in queues]
             who, answers = self._directory.ask_master(topic, broker_name, requests)
-            for queue, answer in zip(queues, answers, strict=True):
-                if answer.code != ResponseCode.QUERY_NOT_FOUND:
-                    found[queue] = LogicalOffset(_offset(answer, who))
+            known = {
+                queue: LogicalOffset(_offset(answer, who))
+                for queue, answer in zip(queues, answers, strict=True)
+                if answer.code != ResponseCode.QUERY_NOT_FOUND
+            }
+            if answers[0].version < RELEASE_5 and 0 in known.values():
+                # These make up a 0 for a group that they do not know.
+                stored = self._stored_offsets(group, topic, broker_name)
+                known = {
+                    queue: offset
+                    for queue, offset in known.items()
+                    if offset or queue.queue_id in stored
+                }
+            found.update(known)
         return found
+
+    def _stored_offsets(self, group: str, topic: str, broker_name: str) -> set[int]:
+        """The queues for which a broker has an offset of a group, from its whole table."""
+        request = Request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        who, (answer,) = self._directory.ask_master(topic, broker_name, [request])
+        require_success(answer, who)
+        try:
+            table = parse_json(answer.body)["offsetTable"].get(f"{topic}@{group}") or {}
+            return {int(number) for number in table}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            text = f"{who} answered {request.name} with something else ({error})."
+            raise RemotingProtocolError(text) from error
 
     def commit(
         self, group: str, topic: str, queue_id: int, offset: int, broker_name: str | None
@@ -166,6 +186,11 @@ def _by_broker(queues: Sequence[QueueRef]) -> Iterable[tuple[str, list[QueueRef]
 
 def _queue_fields(queue: QueueRef) -> dict[str, str]:
     return {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
+
+
+def _group_request(group: str, queue: QueueRef) -> Request:
+    fields = {"consumerGroup": group, **_queue_fields(queue), "setZeroIfNotFound": "false"}
+    return Request(RequestCode.QUERY_CONSUMER_OFFSET, fields)
 
 
 def _offset(answer: Command, who: str) -> int:

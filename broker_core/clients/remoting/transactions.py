@@ -143,7 +143,9 @@ def _end_request(half: HalfMessage, is_commit: bool) -> Request:
         "topic": half.topic,
         "bname": half.broker_name,
     }
-    return Request(RequestCode.END_TRANSACTION, ext)
+    return Request(
+        RequestCode.END_TRANSACTION, {name: value for name, value in ext.items() if value}
+    )
 
 
 def _failure(answer: Command, half: HalfMessage, who: str) -> BrokerError | None:
