@@ -94,3 +94,69 @@ class AppendResult:
     physical_offsets: NDArray[np.int64]
     sizes: NDArray[np.int32]
     store_timestamp_ms: int
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class BatchRef:
+    """One batch that is to be written exactly once.
+
+    `owner` writes batches whose numbers only grow; `name` keeps several writes of one batch apart.
+    """
+
+    owner: str
+    name: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"batch {self.number} of {self.owner}" + (f" ({self.name})" if self.name else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Half messages that one call prepared: [start, end) of the half queue.
+
+    `since` is an offset of the op queue: what decides them can't lie before it.
+    """
+
+    start: LogicalOffset
+    end: LogicalOffset
+    since: LogicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """All that one attempt at a part of a batch prepared. Small and plain: it travels."""
+
+    batch: BatchRef
+    attempt: str
+    prepared: tuple[Prepared, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many messages it stands for."""
+        return sum(part.end - part.start for part in self.prepared)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutcome:
+    """What became of a request to commit a batch.
+
+    `is_repeat`: the batch, or a later one, had been committed before, and nothing was added.
+    `run` is what the deciding request called its run.
+    """
+
+    is_repeat: bool
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class HalfMessage:
+    """One prepared message: where it would go, and where it lies until its fate is decided."""
+
+    topic: str
+    queue_id: int
+    transaction_id: str
+    group: str
+    half_offset: LogicalOffset
+    physical_offset: PhysicalOffset
+    since: LogicalOffset

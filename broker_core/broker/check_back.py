@@ -1,0 +1,133 @@
+"""Check-back: what becomes of half messages that nobody has decided. Pure: values in, plan out.
+
+RocketMQ asks the producer of a half message that stays undecided: after `transactionTimeOut`, then
+every `transactionCheckInterval`, at most `transactionCheckMax` times; then the message is given up.
+Each time it is asked about, it is put back as a new half message that carries the count.
+
+Half messages of a batch (decisions.py) are different: the log itself knows their fate. As long as
+their batch is not decided they may be part of one that is still being prepared, so they are given
+`batch_patience_ms`, and as many checks after that as any other; then they are given up too, without
+having been put back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NOT_IMMUNE = -1
+
+
+class Verdict(IntEnum):
+    """What the log says of a half message that no op message settles."""
+
+    UNKNOWN = 0  # not of a batch: only its producer can say
+    UNDECIDED = 1  # of a batch that is not decided
+    COMMITTED = 2  # named by a decision that is not finished
+    DROPPED = 3  # of a batch that was decided without it, or a copy of one that is settled
+
+
+class Step(IntEnum):
+    """What to do with a half message."""
+
+    WAIT = 0
+    FINISH = 1  # finish the decision that names it
+    ROLL_BACK = 2
+    ASK = 3  # put it back, counted, and ask its producer
+    GIVE_UP = 4  # copy it to the discard topic
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPolicy:
+    """How patient check-back is; RocketMQ's names and defaults where it has them."""
+
+    timeout_ms: int = 6_000
+    interval_ms: int = 30_000
+    max_checks: int = 15
+    reserved_ms: int = 72 * 3_600_000
+    batch_patience_ms: int = 3_600_000
+
+
+@dataclass(frozen=True)
+class OpenHalves:
+    """Undecided half messages in the order of their offsets; one element each.
+
+    `immunity_ms` is the message's own time before the first check, NOT_IMMUNE if it has none.
+    """
+
+    offsets: NDArray[np.int64]
+    born_ms: NDArray[np.int64]
+    stored_ms: NDArray[np.int64]
+    checks: NDArray[np.int64]
+    immunity_ms: NDArray[np.int64]
+    verdicts: NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+
+def plan(halves: OpenHalves, now_ms: int, policy: CheckPolicy) -> NDArray[np.int8]:
+    """The step to take with each half message."""
+    age = now_ms - halves.born_ms
+    steps = np.full(len(halves), Step.WAIT, dtype=np.int8)
+    unknown = halves.verdicts == Verdict.UNKNOWN
+    undecided = halves.verdicts == Verdict.UNDECIDED
+
+    is_asked = (halves.checks > 0) & (now_ms - halves.stored_ms < policy.interval_ms)
+    has_immunity = halves.immunity_ms != NOT_IMMUNE
+    patience = np.where(has_immunity, halves.immunity_ms, policy.timeout_ms)
+    # A birth in the future is a clock gone wrong: RocketMQ asks at once.
+    is_young = (age >= 0) & (age <= patience)
+    steps[unknown & ~is_young & ~is_asked] = Step.ASK
+    steps[unknown & (halves.checks >= policy.max_checks) & ~is_asked] = Step.GIVE_UP
+
+    limit = policy.batch_patience_ms + policy.max_checks * policy.interval_ms
+    steps[undecided & (age > limit)] = Step.GIVE_UP
+    steps[(unknown | undecided) & (age > policy.reserved_ms)] = Step.GIVE_UP
+
+    steps[halves.verdicts == Verdict.COMMITTED] = Step.FINISH
+    steps[halves.verdicts == Verdict.DROPPED] = Step.ROLL_BACK
+    return steps
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Up to where all is settled: next offsets of the half queue and of the op queue."""
+
+    half_offset: int
+    op_offset: int
+
+
+def open_offsets(start: int, end: int, decided: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The half messages of [start, end) that are not decided, in order.
+
+    >>> open_offsets(3, 8, np.array([1, 4, 5, 9])).tolist()
+    [3, 6, 7]
+    """
+    is_open = np.ones(max(0, end - start), dtype=np.bool_)
+    inside = decided[(decided >= start) & (decided < end)]
+    is_open[inside - start] = False
+    return np.flatnonzero(is_open) + start
+
+
+def advance(
+    end: int,
+    op_end: int,
+    waiting: NDArray[np.int64],
+    listed: NDArray[np.int64],
+    listing: NDArray[np.int64],
+) -> Progress:
+    """How far a round came: to the first half message that still waits.
+
+    Op messages are needed as long as they list a half message at or behind that place: `listed`
+    are half messages and `listing` the op messages that list them.
+    """
+    half_offset = int(waiting.min(initial=end))
+    needed = listing[listed >= half_offset]
+    return Progress(half_offset, int(needed.min(initial=op_end)))

@@ -1,0 +1,382 @@
+"""Batches, committed exactly once: prepare, decide, finish, roll back.
+
+Tasks prepare half messages; one decision (decisions.py) makes those it names a committed batch. The
+visible copies and the op messages that settle their half messages are appended in pieces, each of
+them whole or not at all, the first together with the decision, the last with the word that it is
+done:
+
+    append 1    decision, copies, ops            from here on the batch is committed
+    append 2    copies, ops
+    append n    copies, ops, done
+
+So a half message that is named and not settled still lacks its copy, and whoever comes next can
+finish: the next commit of the same owner, or check-back. Two may finish at once, for each append
+looks first, under the store's lock, whether anyone settled what it is about to. Only losing power
+in the middle of an append can leave copies without their ops (the log is cut anywhere then); they
+are known by the prepared offset they carry, and get their ops alone.
+
+A batch is decided under the lock too: no decision of its owner is as new, and none of its half
+messages was rolled back meanwhile. A repeat changes nothing and rolls back what it brought along.
+Cost is linear in the batch and in what was decided since it was prepared, whatever the store holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker_core.broker.decisions import (
+    Attempt,
+    Decision,
+    decide,
+    offsets_in,
+    runs_of,
+    stream_tag,
+)
+from broker_core.broker.decisions_journal import is_superseded
+from broker_core.broker.half_fates import HalfFates
+from broker_core.broker.half_messages import HALF_QUEUE, as_halves, read_halves
+from broker_core.broker.op_messages import OP_QUEUE, op_messages
+from broker_core.codec.fields import locate
+from broker_core.codec.names import HALF_TOPIC, OP_TOPIC
+from broker_core.errors import IllegalTransitionError, UnknownTransactionError
+from broker_core.store.batch import Batch
+from broker_core.types import BatchOutcome, LogicalOffset, Prepared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from broker_core.broker.decisions_journal import DecisionJournal
+    from broker_core.codec.frames import FrameBatch
+    from broker_core.codec.outgoing import Outgoing
+    from broker_core.store.reader import StoreReader
+    from broker_core.store.writer import StoreWriter
+    from broker_core.types import BatchRef, Receipt
+
+Found = tuple[Decision, int] | None
+"""The newest decision of an owner and name, and where it lies."""
+
+PIECE_ROWS = 250_000
+PIECE_BYTES = 64 << 20
+_STRETCH = 100_000
+
+
+class _ChangedError(Exception):
+    """Someone else decided or settled something in between: look again."""
+
+
+@dataclass(frozen=True)
+class BatchTools:
+    """What committing needs: the store, its journal, how far check-back is, and the time."""
+
+    reader: StoreReader
+    writer: StoreWriter
+    journal: DecisionJournal
+    checked_to: Callable[[], int]
+    clock_ms: Callable[[], int]
+    piece_rows: int = PIECE_ROWS
+    piece_bytes: int = PIECE_BYTES
+
+
+class BatchCommits:
+    """See the module. Not thread-safe; several processes may each have one."""
+
+    def __init__(self, tools: BatchTools) -> None:
+        self._tools = tools
+        self._reader = tools.reader
+        self._writer = tools.writer
+        self._journal = tools.journal
+
+    # Prepare
+
+    def is_decided(self, batch: BatchRef) -> bool:
+        """Whether it is too late to prepare anything for a batch."""
+        found = self._journal.decision(stream_tag(batch))
+        return found is not None and is_superseded(found[0], batch)
+
+    def prepare(
+        self,
+        batch: BatchRef,
+        attempt: str,
+        messages: Outgoing,
+        *,
+        is_first: bool,
+        flush: str | None,
+    ) -> Prepared:
+        """Append messages as half messages of an attempt; say so once, with the first of them."""
+        since = self._reader.queue_range(OP_TOPIC, OP_QUEUE)[1]
+        limit = self._writer.settings.max_message_bytes
+        parts = [Batch.of_messages(as_halves(messages), max_message_bytes=limit)]
+        if is_first:
+            parts.insert(0, self._records(Attempt(batch, attempt)))
+        placed = self._writer.append(Batch.join(parts), flush=flush)
+        first = int(placed.queue_offsets[len(placed.queue_offsets) - len(messages)])
+        return Prepared(
+            LogicalOffset(first), LogicalOffset(first + len(messages)), LogicalOffset(since)
+        )
+
+    # Decide
+
+    def commit(
+        self,
+        batch: BatchRef,
+        receipts: Sequence[Receipt],
+        *,
+        run: str,
+        keep: bool,
+        flush: str | None,
+    ) -> BatchOutcome:
+        """Commit what the receipts stand for, unless this batch or a later one is committed.
+
+        IllegalTransitionError if some of it has been rolled back in the meantime: then nothing
+        is committed, and the batch must be prepared again.
+        """
+        wanted = decide(batch, receipts, run, keep=keep)
+        while True:
+            found = self._journal.decision(wanted.tag)
+            if found is not None and is_superseded(found[0], batch):
+                self._repeat(*found, wanted, flush)
+                return BatchOutcome(is_repeat=True, run=found[0].run)
+            if found is not None and not found[0].is_done:
+                self.finish(*found, flush=flush)
+                continue
+            if not wanted.count:
+                return BatchOutcome(is_repeat=False, run=run)
+            try:
+                self._decide(wanted, found, flush)
+            except _ChangedError:
+                continue
+            return BatchOutcome(is_repeat=False, run=run)
+
+    def _decide(self, wanted: Decision, before: Found, flush: str | None) -> None:
+        """Append the decision, with the first piece of what it names, and finish it."""
+        fates = HalfFates(self._reader, wanted.since)
+        named = offsets_in(wanted.ranges)
+        self._require_open(wanted, named, fates)
+        pieces = list(self._pieces(named))
+
+        def is_still_so() -> None:
+            fates.refresh()
+            self._require_open(wanted, named, fates)
+            self._require_same(wanted.tag, before)
+
+        parts = [self._records(wanted), *self._copies(pieces[0])]
+        closing = [] if len(pieces) > 1 else [self._records(replace(wanted, is_done=True))]
+        place = self._append(parts, pieces[0], fates, flush, closing, is_still_so)
+        if len(pieces) > 1:
+            try:
+                self._complete(wanted, named[len(pieces[0]) :], fates, flush)
+            except _ChangedError:
+                # Others have begun to finish what we decided.
+                self.finish(wanted, place, flush=flush)
+
+    def _require_same(self, tag: str, before: Found) -> None:
+        if self._journal.decision(tag) != before:
+            raise _ChangedError
+
+    def _require_open(self, wanted: Decision, named: NDArray[np.int64], fates: HalfFates) -> None:
+        start, end = self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)
+        if int(named.min()) < start or int(named.max()) >= end:
+            message = (
+                f"{wanted.batch} can't be committed: the half queue holds {start} to {end}, but "
+                f"messages {int(named.min())} to {int(named.max())} were prepared for it. Prepare "
+                "it again."
+            )
+            raise UnknownTransactionError(message)
+        settled = fates.are_decided(named) | (named < self._tools.checked_to())
+        if settled.any():
+            message = (
+                f"{wanted.batch} can't be committed: {int(settled.sum())} of its {len(named)} "
+                "prepared messages have been rolled back since, the first of them half message "
+                f"{int(named[settled.argmax()])}. Nothing of it is visible; prepare it again."
+            )
+            raise IllegalTransitionError(message)
+
+    # Finish
+
+    def finish(self, decision: Decision, place: int, *, flush: str | None = None) -> None:
+        """Make all that a decision names visible, as far as it is not; `place` is where it lies."""
+        while not self._is_done(decision):
+            fates = HalfFates(self._reader, decision.since)
+            named = offsets_in(decision.ranges)
+            left = named[~fates.are_decided(named)]
+            visible = self._visible_copies(left, place)
+            try:
+                if visible.any():
+                    self._append([], left[visible], fates, flush)
+                self._complete(decision, left[~visible], fates, flush)
+            except _ChangedError:
+                continue
+
+    def _is_done(self, decision: Decision) -> bool:
+        found = self._journal.decision(decision.tag)
+        return found is not None and (
+            found[0].is_done or found[0].batch.number > decision.batch.number
+        )
+
+    def _complete(
+        self, decision: Decision, left: NDArray[np.int64], fates: HalfFates, flush: str | None
+    ) -> None:
+        """Append copies and ops of what is left of a decision, then the word that it is done."""
+        pieces = list(self._pieces(left)) or [left]
+        for piece in pieces:
+            closing = [self._records(replace(decision, is_done=True))] * (piece is pieces[-1])
+            self._append(self._copies(piece), piece, fates, flush, closing)
+
+    def _append(
+        self,
+        parts: Sequence[Batch],
+        settled: NDArray[np.int64],
+        fates: HalfFates,
+        flush: str | None,
+        closing: Sequence[Batch] = (),
+        guard: Callable[[], None] | None = None,
+    ) -> int:
+        """Append some records and the ops of what they settle, if nobody settled it before.
+
+        Returns where the first of them lies.
+        """
+        ops = self._ops(settled)
+
+        def look_first() -> None:
+            if guard is not None:
+                guard()
+            fates.refresh()
+            if fates.are_decided(settled).any():
+                raise _ChangedError
+
+        whole = Batch.join([*parts, ops, *closing])
+        placed = self._writer.append(whole, flush=flush, guard=look_first)
+        fates.skip(len(ops))
+        return int(placed.physical_offsets[0])
+
+    def _pieces(self, offsets: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        """Half messages in pieces of a bounded size."""
+        sizes = [
+            self._reader.entries(HALF_TOPIC, HALF_QUEUE, start, end)["size"]
+            for start, end in runs_of(offsets)
+        ]
+        filled = np.cumsum(np.concatenate(sizes), dtype=np.int64) if sizes else np.zeros(0)
+        first = 0
+        while first < len(offsets):
+            limit = (int(filled[first - 1]) if first else 0) + self._tools.piece_bytes
+            last = max(first + 1, int(np.searchsorted(filled, limit, side="right")))
+            last = min(last, first + self._tools.piece_rows)
+            yield offsets[first:last]
+            first = last
+
+    def _copies(self, offsets: NDArray[np.int64]) -> list[Batch]:
+        """The visible copies of half messages."""
+        found = []
+        for frames in self._frames(offsets):
+            halves = read_halves(frames)
+            found.append(Batch.of_copies(halves.commit(), halves.route))
+        return found
+
+    def _frames(self, offsets: NDArray[np.int64]) -> Iterator[FrameBatch]:
+        for start, end in runs_of(offsets):
+            yield from self._reader.frames(
+                HALF_TOPIC,
+                HALF_QUEUE,
+                start,
+                end,
+                batch_rows=self._tools.piece_rows,
+                batch_bytes=self._tools.piece_bytes,
+            )
+
+    def _visible_copies(self, offsets: NDArray[np.int64], place: int) -> NDArray[np.bool_]:
+        """Which half messages have a copy in the log behind an offset, though no op says so."""
+        originals: list[NDArray[np.int64]] = []
+        queues: set[tuple[str, int]] = set()
+        for frames in self._frames(offsets):
+            halves = read_halves(frames)
+            originals.append(halves.physical_offsets)
+            route = halves.route
+            width = int(route.queue_ids.max(initial=0)) + 1
+            for code in np.unique(route.topic_codes.astype(np.int64) * width + route.queue_ids):
+                queues.add((route.topics[int(code) // width], int(code) % width))
+        copied = [
+            prepared
+            for topic, queue_id in sorted(queues)
+            for prepared in self._prepared_offsets(topic, queue_id, place)
+        ]
+        if not originals or not copied:
+            return np.zeros(len(offsets), dtype=np.bool_)
+        return np.isin(np.concatenate(originals), np.concatenate(copied))
+
+    def _prepared_offsets(
+        self, topic: str, queue_id: int, place: int
+    ) -> Iterator[NDArray[np.int64]]:
+        """The prepared offsets of a queue's records that lie behind an offset of the log."""
+        start, stop = self._reader.queue_range(topic, queue_id)
+        while stop > start:
+            begin = max(start, stop - _STRETCH)
+            places = self._reader.entries(topic, queue_id, begin, stop)["physical_offset"]
+            first = begin + int(np.searchsorted(places.astype(np.int64), place))
+            for frames in self._reader.frames(topic, queue_id, first, stop):
+                if len(frames):
+                    yield locate(frames).integer("preparedTransactionOffset").astype(np.int64)
+            if first > begin:
+                return
+            stop = begin
+
+    # Roll back
+
+    def abort(self, batch: BatchRef, receipts: Sequence[Receipt], *, flush: str | None) -> None:
+        """Roll back what the receipts stand for, unless the batch is committed: that stays so."""
+        wanted = decide(batch, receipts, "", keep=False)
+        while True:
+            found = self._journal.decision(wanted.tag)
+            if found is not None and is_superseded(found[0], batch):
+                self._repeat(*found, wanted, flush)
+                return
+
+            def is_still_so(before: Found = found) -> None:
+                self._require_same(wanted.tag, before)
+
+            offsets = offsets_in(wanted.ranges)
+            try:
+                self.roll_back(offsets, wanted.since, flush=flush, guard=is_still_so)
+            except _ChangedError:
+                continue
+            return
+
+    def _repeat(self, found: Decision, place: int, wanted: Decision, flush: str | None) -> None:
+        """The batch is committed: make sure that it is finished, roll back what is not of it."""
+        if not found.is_done:
+            self.finish(found, place, flush=flush)
+        brought = offsets_in(wanted.ranges)
+        # A decision settles all that it names, so what has no op by now is not of it.
+        while True:
+            try:
+                self.roll_back(brought, wanted.since, flush=flush)
+            except _ChangedError:
+                continue
+            return
+
+    def roll_back(
+        self,
+        offsets: NDArray[np.int64],
+        since: int,
+        *,
+        flush: str | None = None,
+        guard: Callable[[], None] | None = None,
+    ) -> None:
+        """Settle half messages without a copy, those that are not settled already."""
+        fates = HalfFates(self._reader, since)
+        left = offsets[~fates.are_decided(offsets)]
+        if len(left):
+            self._append([], left, fates, flush, guard=guard)
+
+    def _ops(self, offsets: NDArray[np.int64]) -> Batch:
+        host = self._writer.settings.store_host
+        return Batch.of_messages(op_messages(offsets, self._tools.clock_ms(), host))
+
+    def _records(self, *records: Attempt | Decision) -> Batch:
+        host = self._writer.settings.store_host
+        return Batch.of_messages(self._journal.records(records, self._tools.clock_ms(), host))
