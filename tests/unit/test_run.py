@@ -102,3 +102,32 @@ def test_environment_whose_python_is_gone_is_not_ready(run: ModuleType, tmp_path
     made.stamp.write_text(f"{made.place()}\n{made.content()}\n")
 
     assert not made.ready()
+
+
+def test_project_in_a_path_with_a_blank_is_reached_by_a_link(
+    run: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "a b"
+    project.mkdir()
+    monkeypatch.setattr(run, "ROOT", project)
+    monkeypatch.setattr(run.tempfile, "tempdir", str(tmp_path))
+
+    first, second = run.plain_root(), run.plain_root()
+
+    assert first == second
+    assert " " not in str(first)
+    assert first.resolve() == project.resolve()
+
+
+def test_link_that_leads_elsewhere_is_replaced(
+    run: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "a b"
+    project.mkdir()
+    monkeypatch.setattr(run, "ROOT", project)
+    monkeypatch.setattr(run.tempfile, "tempdir", str(tmp_path))
+    link = run.plain_root()
+    link.unlink()
+    link.symlink_to(tmp_path)
+
+    assert run.plain_root().resolve() == project.resolve()
