@@ -51,11 +51,16 @@ def group_by_queue(
 ) -> QueueGroups:
     """Group rows by topic and queue; only those of the mask, if there is one.
 
+    A topic may be listed twice; its rows are one group all the same.
+
     >>> group_by_queue(["a", "b"], np.array([1, 0, 1]), np.array([0, 2, 0])).queues
     (('a', 2), ('b', 0))
     """
     chosen = None if in_queue is None or in_queue.all() else np.flatnonzero(in_queue)
     codes = topic_codes if chosen is None else topic_codes[chosen]
+    distinct = list(dict.fromkeys(topics))
+    if len(distinct) < len(topics):
+        codes = np.array([distinct.index(topic) for topic in topics])[codes]
     ids = queue_ids if chosen is None else queue_ids[chosen]
     if not len(ids):
         nothing = np.zeros(0, dtype=np.int64)
@@ -67,7 +72,7 @@ def group_by_queue(
     order = np.argsort(narrow, kind="stable").astype(np.int64)
     ordered = keys[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
-    queues = tuple((topics[key // width], key % width) for key in ordered[starts].tolist())
+    queues = tuple((distinct[key // width], key % width) for key in ordered[starts].tolist())
     rows = order if chosen is None else chosen[order]
     return QueueGroups(queues, rows, np.append(starts, len(order)))
 

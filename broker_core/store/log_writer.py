@@ -97,13 +97,9 @@ class LogWriter:
         self._reach = handles.files.reach
         self.file_bytes = file_bytes
 
-    def write(self, batch: Sequence[Encoded], placement: Placement) -> list[Path]:
-        """Write a placed batch; the segments it lies in, oldest first.
-
-        `batch` are the parts whose rows the placement counts through.
-        """
+    def write(self, batch: Sequence[Encoded], placement: Placement) -> None:
+        """Write a placed batch; `batch` are the parts whose rows the placement counts through."""
         starts = np.concatenate([[0], np.cumsum([len(part) for part in batch])]).tolist()
-        written = []
         for piece in placement.pieces:
             path = self._segment(piece.physical_offset)
             at = piece.physical_offset % self.file_bytes
@@ -115,9 +111,19 @@ class LogWriter:
             if piece.blank_bytes:
                 blank = _BLANK.pack(piece.blank_bytes, layout.MAGIC_BLANK)
                 self._handles.write(path, blank, at)
-            written.append(path)
             self._reach(Failpoint.SEGMENT_WRITTEN)
-        return written
+
+    def fsync(self, start: int, end: int) -> None:
+        """Make the log durable from `start` to `end`, whoever wrote it.
+
+        A record is only as durable as all before it: recovery ends the log at the first hole.
+        """
+        first = start - start % self.file_bytes
+        for base in range(first, end, self.file_bytes):
+            path = self.path_of(base)
+            self._handles.fsync(path)
+            if base >= start:
+                self._handles.files.fsync_dir(path.parent)
 
     def cut(self, end: int) -> list[Path]:
         """Let the log end at `end`: later segments go, the rest of its own becomes zeros.

@@ -57,7 +57,9 @@ def mend(plan: RecoveryPlan, parts: StoreParts) -> None:
 def _cut_log(plan: RecoveryPlan, parts: StoreParts) -> None:
     for path in parts.log.cut(plan.log_end):
         parts.handles.fsync(path)
-        parts.files.fsync_dir(path.parent)
+    for directory in parts.settings.commit_log_directories(parts.root):
+        if directory.is_dir():
+            parts.files.fsync_dir(directory)
 
 
 def _mend_index(plan: RecoveryPlan, index: IndexPlan, parts: StoreParts) -> None:

@@ -127,12 +127,9 @@ class OpenFiles:
             self.files.close(descriptor)
 
     def fsync(self, path: Path) -> None:
-        """Make one file's bytes durable now, and its name if it is new."""
+        """Make one file's bytes durable now; not its name."""
         self.files.fsync(self._descriptor(path))
         self._dirty.written.discard(path)
-        if path in self._dirty.created:
-            self.files.fsync_dir(path.parent)
-            self._dirty.created.discard(path)
 
     def take_dirty(self) -> Dirty:
         """Hand over the note of what needs an fsync, and begin a new one."""

@@ -131,10 +131,15 @@ class StoreSession:
         self._tail = marked
 
     def mark_clean(self, log_end: int, last_start: int, last_store_ms: int) -> None:
-        """Mark the store whole up to `log_end`."""
+        """Mark the store whole up to `log_end`.
+
+        The end may have gone back; then nothing behind it is durable any more, whatever was.
+        """
         position = self.parts.index_position
         self.mark(
             TailState.CLEAN,
+            durable_end=min(self._tail.durable_end, log_end),
+            log_durable_end=min(self._tail.log_durable_end, log_end),
             log_end=log_end,
             pending_end=log_end,
             last_start=last_start,
@@ -202,11 +207,14 @@ class StoreSession:
                 logics_physical_offset=max(known.logics_physical_offset, was.log_end),
             )
         )
-        durable_end = max(self._tail.durable_end, was.log_end)
+        durable = {
+            "durable_end": max(self._tail.durable_end, was.log_end),
+            "log_durable_end": max(self._tail.log_durable_end, was.log_end),
+        }
         if not (close and is_unchanged):
-            self.mark(self._tail.state, durable_end=durable_end)
+            self.mark(self._tail.state, **durable)
             return
-        self.mark(TailState.CLOSED, durable_end=durable_end)
+        self.mark(TailState.CLOSED, **durable)
         self.parts.handles.fsync(self._checkpoint_path)
         if (self.root / ABORT_NAME).exists():
             self.files.unlink(self.root / ABORT_NAME)
@@ -267,7 +275,9 @@ class StoreSession:
         page = self.parts.handles.read(self._checkpoint_path, checkpoint.FILE_SIZE, 0)
         before = found.tail or decode_tail(page) or Tail(TailState.CLEAN)
         is_scan = found.tail is None
-        self._tail = replace(before, durable_end=0 if is_scan else before.durable_end)
+        if is_scan:
+            before = replace(before, durable_end=0, log_durable_end=0)
+        self._tail = before
         self.mark_unclosed()
         mend(found, self.parts)
         self.mark_clean(found.log_end, found.last_start, found.last_store_ms)

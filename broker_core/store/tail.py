@@ -3,15 +3,16 @@
 Two slots in the part of the `checkpoint` file that RocketMQ leaves alone, at bytes 2048 and 2560,
 written in turn, so that a torn write never loses both. Big-endian:
 
-     0  8s   magic "RMQ.TAIL"         64  u64  index_name, 0 if there is no index file
-     8  u32  version, 1               72  40s  index_header, its header as it then was
-    12  u32  state                   112  16s  boot, the machine's boot id
-    16  u64  generation              128  i64  lock_modified_ns, of the file `lock`
-    24  i64  log_end                 136  i64  pid of the writer
-    32  i64  last_start              144  u32  CRC-32 of all bytes before
+     0  8s   magic "RMQ.TAIL"         72  u64  index_name, 0 if there is no index file
+     8  u32  version, 1               80  40s  index_header, its header as it then was
+    12  u32  state                   120  16s  boot, the machine's boot id
+    16  u64  generation              136  i64  lock_modified_ns, of the file `lock`
+    24  i64  log_end                 144  i64  pid of the writer
+    32  i64  last_start              152  u32  CRC-32 of all bytes before
     40  i64  last_store_ms
     48  i64  pending_end
-    56  i64  durable_end
+    56  i64  durable_end             fsynced up to there: log, consume queues and index
+    64  i64  log_durable_end         fsynced up to there: the log
 
 The slot with the higher generation counts. Its `state` says what holds:
 
@@ -49,7 +50,7 @@ INDEX_HEADER_BYTES = 40
 BOOT_BYTES = 16
 
 _MAGIC = b"RMQ.TAIL"
-_LAYOUT = struct.Struct(">8sIIQqqqqqQ40s16sqq")  # the only statement of this layout in code
+_LAYOUT = struct.Struct(">8sIIQqqqqqqQ40s16sqq")  # the only statement of this layout in code
 _CRC = struct.Struct(">I")
 SLOT_BYTES = _LAYOUT.size + _CRC.size
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -67,7 +68,7 @@ class TailState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """One marker. `durable_end`: log, queues and index are fsynced up to there."""
+    """One marker; the fields are the module's."""
 
     state: TailState
     generation: int = 0
@@ -76,6 +77,7 @@ class Tail:
     last_store_ms: int = 0
     pending_end: int = 0
     durable_end: int = 0
+    log_durable_end: int = 0
     index_name: int = 0
     index_header: bytes = bytes(INDEX_HEADER_BYTES)
     boot: bytes = bytes(BOOT_BYTES)
@@ -94,6 +96,7 @@ class Tail:
             self.last_store_ms,
             self.pending_end,
             self.durable_end,
+            self.log_durable_end,
             self.index_name,
             self.index_header,
             self.boot,

@@ -255,13 +255,14 @@ class StoreWriter:
         try:
             session.mark(TailState.APPENDING, pending_end=placement.end)
             reach(Failpoint.MARKED_APPENDING)
-            segments = session.parts.log.write(batch.parts, placement)
+            session.parts.log.write(batch.parts, placement)
             reach(Failpoint.LOG_WRITTEN)
+            durable_end = session.tail.log_durable_end
             if is_sync:
-                for path in segments:
-                    session.parts.handles.fsync(path)
+                session.parts.log.fsync(durable_end, placement.end)
+                durable_end = placement.end
                 reach(Failpoint.LOG_SYNCED)
-            session.mark(TailState.DISPATCHING)
+            session.mark(TailState.DISPATCHING, log_durable_end=durable_end)
             reach(Failpoint.MARKED_DISPATCHING)
             for part in fields:
                 session.parts.dispatcher.dispatch(part)
@@ -317,15 +318,20 @@ class StoreWriter:
 
 
 def _make_store(root: Path, settings: StoreSettings, files: Files) -> None:
-    """Make the directories of a store; what is there stays."""
+    """Make the directories of a store, durably; what is there stays."""
+    directories = [
+        root,
+        *settings.commit_log_directories(root),
+        root / "consumequeue",
+        root / "index",
+        root / "config",
+    ]
+    if all(map(Path.is_dir, directories)):
+        return
     try:
-        for directory in (
-            root,
-            *settings.commit_log_directories(root),
-            root / "consumequeue",
-            root / "index",
-            root / "config",
-        ):
+        for directory in directories:
             make_directory(files, directory)
+        for parent in sorted({directory.parent for directory in directories}, reverse=True):
+            files.fsync_dir(parent)
     except OSError as error:
         raise storage_error(error, "create the store", root) from error

@@ -111,18 +111,17 @@ def test_every_write_is_noted_once_until_taken(tmp_path: Path) -> None:
     handles.close_all()
 
 
-def test_fsync_makes_a_new_name_durable_too(tmp_path: Path) -> None:
+def test_fsync_takes_a_file_off_the_note_but_not_its_name(tmp_path: Path) -> None:
     files = CountingFiles()
     handles = OpenFiles(files)
     path = tmp_path / "a"
     handles.create(path, 10)
 
     handles.fsync(path)
-    handles.write(path, b"1", 0)
-    handles.fsync(path)
 
-    assert files.synced == ["a", tmp_path.name, "a"]
-    assert handles.take_dirty().written == set()
+    assert files.synced == ["a"]
+    taken = handles.take_dirty()
+    assert (taken.written, taken.created) == (set(), {path})
     handles.close_all()
 
 

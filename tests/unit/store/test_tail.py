@@ -21,6 +21,7 @@ TAIL = Tail(
     last_store_ms=1_700_000_000_123,
     pending_end=395_529,
     durable_end=65_536,
+    log_durable_end=131_072,
     index_name=20_261_116_055_922_765,
     index_header=bytes(range(40)),
     boot=bytes(range(16)),

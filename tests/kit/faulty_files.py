@@ -1,0 +1,332 @@
+"""Files that fail, stop and forget: what a dying process, a failing disk or a loss of power do.
+
+`FaultyFiles` works on real files and passes every call on, counting those that change something.
+At a chosen one it does what its `Fault` says. It also remembers all that is not durable yet, by the
+strictest reading of the rules: bytes and length of a file until its fsync, names in a directory
+until that directory's. `lose_power` then makes the files what a disk may hold after power was lost:
+of the bytes any part, in any order; of the names any first part.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from broker_core.store.files import Bytes, Failpoint, OsFiles
+
+SECTOR = 512
+
+
+class Died(BaseException):
+    """The process is gone: nothing of ours may run any more, not even error handling."""
+
+
+class Fault(Enum):
+    """What happens at the chosen call."""
+
+    DIE_BEFORE = "the process dies before the call"
+    DIE_AFTER = "the process dies right after the call"
+    DIE_TORN = "the process dies with half of a write done"
+    FAIL_ONCE = "the call fails"
+    FULL = "the disk is full from here on: every call that needs space fails"
+    SHORT = "a write takes only some of its bytes, as it may"
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that is not durable: how to take it back, how to do it again, what makes it last.
+
+    `file` is what an fsync of that file makes durable, `directory` what one of that directory
+    does; one of the two is set.
+    """
+
+    undo: Callable[[], None]
+    redo: Callable[[], None]
+    file: Path | None = None
+    directory: Path | None = None
+
+
+class FaultyFiles(OsFiles):
+    """See the module. `at` counts changing calls from 1; 0 never strikes."""
+
+    def __init__(
+        self,
+        fault: Fault = Fault.DIE_BEFORE,
+        at: int = 0,
+        *,
+        stop_at: tuple[Failpoint, int] | None = None,
+        on_stop: Callable[[], None] | None = None,
+        remember: bool = False,
+    ) -> None:
+        self._fault = fault
+        self._at = at
+        self._stop_at = stop_at
+        self._on_stop = on_stop or self._die
+        self._remember = remember
+        self._open: dict[int, Path] = {}
+        self._changes: list[Change] = []
+        self._reached = 0
+        self.calls = 0
+        self.has_died = False
+        self.has_failed = False
+
+    # Life and death
+
+    def _die(self) -> None:
+        self.has_died = True
+        raise Died
+
+    def _alive(self) -> None:
+        if self.has_died:
+            raise Died
+
+    def abandon(self) -> None:
+        """Close what a dead process had open; its lock goes with it."""
+        for descriptor in list(self._open):
+            os.close(descriptor)
+        self._open.clear()
+
+    def reach(self, point: Failpoint) -> None:
+        """Stop if this is the chosen failpoint for the chosen time."""
+        self._alive()
+        if self._stop_at is not None and self._stop_at[0] is point:
+            self._reached += 1
+            if self._reached == self._stop_at[1]:
+                self._on_stop()
+
+    def _strike(self, *, needs_space: bool = False) -> bool:
+        """Count a call; do what the fault says before it. Whether to die after it."""
+        self._alive()
+        self.calls += 1
+        if self._fault is Fault.FULL and self._at and self.calls >= self._at and needs_space:
+            self.has_failed = True
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self.calls != self._at:
+            return False
+        if self._fault is Fault.DIE_BEFORE:
+            self._die()
+        if self._fault is Fault.FAIL_ONCE:
+            self.has_failed = True
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return self._fault in (Fault.DIE_AFTER, Fault.DIE_TORN)
+
+    def _note(self, change: Change) -> None:
+        if self._remember:
+            self._changes.append(change)
+
+    # Calls
+
+    def open(self, path: Path, *, create: bool = False) -> int:
+        self._alive()
+        is_new = create and not path.exists()
+        is_last = self._strike(needs_space=True) if is_new else False
+        descriptor = super().open(path, create=create)
+        self._open[descriptor] = path
+        if is_new:
+            self._note(
+                Change(
+                    lambda: path.unlink(missing_ok=True),
+                    lambda: _touch(path),
+                    directory=path.parent,
+                )
+            )
+        if is_last:
+            self._die()
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        if self._open.pop(descriptor, None) is not None:
+            super().close(descriptor)
+
+    def pread(self, descriptor: int, size: int, offset: int) -> bytes:
+        self._alive()
+        return super().pread(descriptor, size, offset)
+
+    def pwrite(self, descriptor: int, data: Bytes, offset: int) -> int:
+        before = os.pread(descriptor, len(data), offset)
+        needs_space = not before.strip(b"\0") and bool(bytes(data).strip(b"\0"))
+        is_last = self._strike(needs_space=needs_space)
+        is_short = is_last and self._fault is Fault.DIE_TORN
+        if self._fault is Fault.SHORT and self.calls == self._at:
+            is_short = True
+        written = bytes(data[: max(1, len(data) // 2)] if is_short else data)
+        count = super().pwrite(descriptor, written, offset)
+        path = self._open[descriptor]
+        for start in range(0, count, _CHUNK):
+            self._note_write(path, offset + start, before[start:], written[start:])
+        if is_last:
+            self._die()
+        return count
+
+    def _note_write(self, path: Path, offset: int, before: bytes, after: bytes) -> None:
+        old, new = before[:_CHUNK], after[:_CHUNK]
+        self._note(
+            Change(
+                lambda: _put(path, old.ljust(len(new), b"\0"), offset),
+                lambda: _put(path, new, offset),
+                file=path,
+            )
+        )
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        is_last = self._strike()
+        path = self._open[descriptor]
+        before = os.fstat(descriptor).st_size
+        kept = path.read_bytes() if size < before else b""
+        super().truncate(descriptor, size)
+        self._note(
+            Change(
+                lambda: _restore(path, before, kept),
+                lambda: _resize(path, size),
+                file=path,
+            )
+        )
+        if is_last:
+            self._die()
+
+    def fsync(self, descriptor: int) -> None:
+        is_last = self._strike()
+        path = self._open[descriptor]
+        self._changes = [change for change in self._changes if change.file != path]
+        if is_last:
+            self._die()
+
+    def fsync_dir(self, path: Path) -> None:
+        is_last = self._strike()
+        self._changes = [change for change in self._changes if change.directory != path]
+        if is_last:
+            self._die()
+
+    def rename(self, source: Path, target: Path) -> None:
+        is_last = self._strike()
+        replaced = target.read_bytes() if target.is_file() else None
+        super().rename(source, target)
+        self._note(
+            Change(
+                lambda: _move_back(source, target, replaced),
+                lambda: _move(source, target),
+                directory=target.parent,
+            )
+        )
+        # Writes noted under the old name are the new name's from now on.
+        self._changes = [_renamed(change, source, target) for change in self._changes]
+        if is_last:
+            self._die()
+
+    def unlink(self, path: Path) -> None:
+        is_last = self._strike()
+        content = path.read_bytes() if self._remember else b""
+        super().unlink(path)
+        self._note(
+            Change(
+                lambda: _recreate(path, content),
+                lambda: path.unlink(missing_ok=True),
+                directory=path.parent,
+            )
+        )
+        if is_last:
+            self._die()
+
+    def mkdir(self, path: Path) -> None:
+        is_last = self._strike(needs_space=True)
+        super().mkdir(path)
+        self._note(
+            Change(
+                lambda: shutil.rmtree(path, ignore_errors=True),
+                lambda: path.mkdir(parents=True, exist_ok=True),
+                directory=path.parent,
+            )
+        )
+        if is_last:
+            self._die()
+
+    def rmdir(self, path: Path) -> None:
+        is_last = self._strike()
+        super().rmdir(path)
+        self._note(
+            Change(
+                lambda: path.mkdir(parents=True, exist_ok=True),
+                lambda: shutil.rmtree(path, ignore_errors=True),
+                directory=path.parent,
+            )
+        )
+        if is_last:
+            self._die()
+
+    # Power
+
+    def lose_power(self, chance: random.Random) -> None:
+        """Make the files what the disk may hold: all that is durable, and any part of the rest."""
+        self.abandon()
+        for change in reversed(self._changes):
+            change.undo()
+        names = [change for change in self._changes if change.directory is not None]
+        kept_names = set(map(id, names[: chance.randint(0, len(names))]))
+        odds = chance.choice([0.0, 0.1, 0.5, 0.9, 1.0])
+        for change in self._changes:
+            is_name = change.directory is not None
+            if id(change) in kept_names or (not is_name and chance.random() < odds):
+                change.redo()
+        self._changes.clear()
+
+
+# Disks write sectors, so a write can be lost in part; larger pieces keep the note short.
+_CHUNK = SECTOR
+
+
+def kill_self() -> None:
+    """End this process as `kill -9` does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _put(path: Path, data: bytes, offset: int) -> None:
+    """Write to a file that may have been lost itself."""
+    if path.is_file():
+        with path.open("r+b") as file:
+            file.seek(offset)
+            file.write(data)
+
+
+def _touch(path: Path) -> None:
+    if path.parent.is_dir():
+        path.touch()
+
+
+def _resize(path: Path, size: int) -> None:
+    if path.is_file():
+        os.truncate(path, size)
+
+
+def _restore(path: Path, size: int, kept: bytes) -> None:
+    if path.is_file():
+        os.truncate(path, size)
+        _put(path, kept, 0)
+
+
+def _recreate(path: Path, content: bytes) -> None:
+    if path.parent.is_dir():
+        path.write_bytes(content)
+
+
+def _move(source: Path, target: Path) -> None:
+    if source.exists() and target.parent.is_dir():
+        os.replace(source, target)  # noqa: PTH105 - as the code under test does
+
+
+def _move_back(source: Path, target: Path, replaced: bytes | None) -> None:
+    _move(target, source)
+    if replaced is not None:
+        _recreate(target, replaced)
+
+
+def _renamed(change: Change, source: Path, target: Path) -> Change:
+    if change.file != source:
+        return change
+    return Change(change.undo, change.redo, file=target)
