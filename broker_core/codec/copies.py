@@ -18,14 +18,8 @@ import pyarrow.compute as pc
 
 from broker_core.codec import layout
 from broker_core.codec.gather import fixed_width, span_arrays, spans
-from broker_core.codec.outgoing import (
-    Encoded,
-    fixed_binary,
-    head_dtype,
-    topic_column,
-    topic_texts,
-    writable,
-)
+from broker_core.codec.heads import head_dtype
+from broker_core.codec.outgoing import Encoded, fixed_binary, topic_column, topic_texts, writable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

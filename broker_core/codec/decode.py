@@ -7,6 +7,7 @@ property a column of its own, called NAME.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.codec.compression import InflateError, decompress
-from broker_core.codec.fields import RecordFields, corrupt, locate
+from broker_core.codec.corruption import corrupt
+from broker_core.codec.fields import RecordFields, locate
 from broker_core.codec.gather import is_ascii, regular_offsets, spans
 from broker_core.codec.hosts import host_texts
 from broker_core.codec.ids import hex_upper
@@ -22,7 +24,7 @@ from broker_core.codec.layout import SysFlag
 from broker_core.codec.names import KEYS, TAGS, UNIQ_KEY
 from broker_core.codec.property_spans import ValueSpans, find_values
 from broker_core.codec.property_split import split_texts
-from broker_core.errors import CorruptRecordError, RequestError
+from broker_core.errors import RequestError
 from broker_core.types import DEFAULT_BROKER_NAME
 
 if TYPE_CHECKING:
@@ -115,7 +117,7 @@ def property_columns(frames: FrameBatch, names: Sequence[str]) -> dict[str, pa.A
     found = find_values(
         frames.buffer, fields.properties_starts, fields.properties_lengths, list(names)
     )
-    return {name: _text(frames.buffer, value) for name, value in zip(names, found, strict=True)}
+    return {name: _text(fields.data, value) for name, value in zip(names, found, strict=True)}
 
 
 class _Decoder:
@@ -124,11 +126,11 @@ class _Decoder:
     def __init__(self, frames: FrameBatch, broker_name: str, columns: Sequence[str]) -> None:
         self._frames = frames
         self._broker_name = broker_name
-        self._fields = locate(frames)
         wanted = [name for name in map(_property_name, columns) if name]
+        self._fields = locate(frames, copied=bool(wanted))
         names = list(dict.fromkeys(wanted))
         found = find_values(
-            frames.buffer,
+            self._fields.data,
             self._fields.properties_starts,
             self._fields.properties_lengths,
             names,
@@ -142,7 +144,7 @@ class _Decoder:
             return self._property(name[len(PROPERTY_PREFIX) :])
         builders: dict[str, Callable[[], pa.Array]] = {
             "topic": self._topic,
-            "brokerName": lambda: pa.repeat(pa.scalar(self._broker_name), len(self._frames)),
+            "brokerName": lambda: _repeated(self._broker_name, len(self._frames)),
             "msgId": self._message_id,
             "tags": lambda: self._property(TAGS),
             "keys": lambda: self._property(KEYS),
@@ -167,27 +169,26 @@ class _Decoder:
 
     def _topic(self) -> pa.Array:
         if self._frames.queue is not None:
-            return pa.repeat(pa.scalar(self._frames.queue.topic), len(self._frames))
+            return _repeated(self._frames.queue.topic, len(self._frames))
         return _strings(
-            spans(self._frames.buffer, self._fields.topic_starts, self._fields.topic_lengths)
+            spans(self._fields.data, self._fields.topic_starts, self._fields.topic_lengths)
         )
 
     def _timestamp(self, name: str) -> pa.Array:
-        millis = self._fields.integer(name).astype(np.int64)
-        outside = np.abs(millis) > _MAX_TIMESTAMP_MS
-        if outside.any():
-            row = int(outside.argmax())
-            place = int(self._frames.starts[row]) + (self._frames.origin or 0)
-            message = (
-                f"{name} of the record at physical offset {place} in"
-                f" {self._frames.name or 'a received batch'} is {int(millis[row])} ms, beyond what"
-                f" a timestamp can hold. Leave {name} out of `columns` to read the rest."
+        millis = self._fields.integer(name)
+        if millis.min() < -_MAX_TIMESTAMP_MS or millis.max() > _MAX_TIMESTAMP_MS:
+            is_outside = (millis < -_MAX_TIMESTAMP_MS) | (millis > _MAX_TIMESTAMP_MS)
+            row = int(is_outside.argmax())
+            what = (
+                f"its {name} of {int(millis[row])} ms is beyond what a timestamp can hold (leave"
+                f" {name} out of `columns` to read the rest)"
             )
-            raise CorruptRecordError(message, self._frames.name, place)
-        return pa.array(millis * 1000).view(TIMESTAMP)
+            raise corrupt(self._frames, row, what)
+        millis *= 1000
+        return pa.array(millis).view(TIMESTAMP)
 
     def _property(self, name: str) -> pa.Array:
-        return _text(self._frames.buffer, self._values[name])
+        return _text(self._fields.data, self._values[name])
 
     def _message_id(self) -> pa.Array:
         unique = self._property(UNIQ_KEY)
@@ -207,24 +208,29 @@ class _Decoder:
 
     def _body(self) -> pa.Array:
         fields = self._fields
-        stored = spans(self._frames.buffer, fields.body_starts, fields.body_lengths)
+        stored = spans(fields.data, fields.body_starts, fields.body_lengths)
         packed = np.flatnonzero(fields.sys_flags & SysFlag.COMPRESSED)
         return stored if not len(packed) else _inflate(fields, stored, packed)
 
     def _properties(self) -> pa.Array:
         fields = self._fields
-        found = split_texts(
-            spans(self._frames.buffer, fields.properties_starts, fields.properties_lengths)
-        )
-        names = _strings(spans(found.text, found.begins, found.splits - found.begins))
-        values = _strings(spans(found.text, found.splits + 1, found.ends - found.splits - 1))
-        keep = _last_of_each(found.rows, names)
-        rows = found.rows
+        found = split_texts(fields.data, fields.properties_starts, fields.properties_lengths)
+        hits, splits = found.with_names()
+        rows, begins, ends = found.rows[hits], found.begins[hits], found.ends[hits]
+        names = _strings(spans(found.text, begins, splits - begins))
+        values = _strings(spans(found.text, splits + 1, ends - splits - 1))
+        keep = _last_of_each(rows, names)
         if keep is not None:
             names, values, rows = names.filter(keep), values.filter(keep), rows[keep]
         offsets = np.zeros(len(self._frames) + 1, dtype=np.int32)
         np.cumsum(np.bincount(rows, minlength=len(self._frames)), out=offsets[1:])
         return pa.MapArray.from_arrays(pa.array(offsets), names, values)
+
+
+@lru_cache(maxsize=16)
+def _repeated(text: str, count: int) -> pa.Array:
+    """One text in every row; batches of one size share it, for arrays never change."""
+    return pa.repeat(pa.scalar(text), count)
 
 
 def _property_name(column: str) -> str | None:
@@ -233,9 +239,9 @@ def _property_name(column: str) -> str | None:
     return _PROPERTY_OF.get(column)
 
 
-def _text(buffer: NDArray[np.uint8], value: ValueSpans) -> pa.Array:
+def _text(data: NDArray[np.uint8], value: ValueSpans) -> pa.Array:
     """A property's values as strings, null where the row has none."""
-    text = _strings(spans(buffer, value.starts, value.lengths))
+    text = _strings(spans(data, value.starts, value.lengths))
     absent = value.lengths == 0
     if not absent.any():
         return text
@@ -296,14 +302,8 @@ def _inflate(fields: RecordFields, stored: pa.Array, packed: NDArray[np.intp]) -
         try:
             plain.append(decompress(body, flag))
         except InflateError as error:
-            cause = corrupt(fields.frames, row)
-            place = cause.physical_offset
-            message = (
-                f"The body of the record at physical offset {place} in"
-                f" {fields.frames.name or 'a received batch'} can't be inflated: {error}."
-                f" Run `rocketmq-broker check` on the store."
-            )
-            raise CorruptRecordError(message, fields.frames.name, place) from error
+            what = f"its body can't be inflated: {error}"
+            raise corrupt(fields.frames, row, what) from error
     mask = np.zeros(len(stored), dtype=np.bool_)
     mask[packed] = True
     return pc.replace_with_mask(stored, pa.array(mask), pa.array(plain, type=pa.binary()))

@@ -16,7 +16,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
-_FIXED_MAX = 64
+_FIXED_MAX = 512
 _INT32_MAX = 2**31 - 1
 
 

@@ -7,7 +7,6 @@ the store's lock (queue offsets, physical offsets, store time) is patched in aft
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
@@ -17,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.codec import layout
-from broker_core.codec.fields import HEAD
+from broker_core.codec.checksums import body_crcs
 from broker_core.codec.gather import regular_offsets, sliding, span_arrays
+from broker_core.codec.heads import head_dtype
 from broker_core.codec.hosts import is_v6
 from broker_core.codec.properties_text import join_properties
 from broker_core.errors import IllegalMessageError
@@ -202,41 +202,6 @@ def _heads(
     heads["preparedTransactionOffset"] = messages.prepared_offsets
     heads["bodyLength"] = body_lengths
     return heads.view(np.uint8)
-
-
-def head_dtype(born_bytes: int, store_bytes: int) -> np.dtype[np.void]:
-    """HEAD for hosts of these widths, with the hosts as fields."""
-    born_growth = born_bytes - layout.HOST_V4
-    growth = born_growth + store_bytes - layout.HOST_V4
-    names, formats, offsets = [], [], []
-    for name, (kind, at, *_) in HEAD.fields.items():  # type: ignore[union-attr]  # structured
-        shift = 0 if at < layout.BORN_HOST else born_growth
-        shift = growth if at >= layout.RECONSUME_TIMES else shift
-        names.append(name)
-        formats.append(kind)
-        offsets.append(at + shift)
-    return np.dtype(
-        {
-            "names": [*names, "bornHost", "storeHost"],
-            "formats": [*formats, (np.uint8, born_bytes), (np.uint8, store_bytes)],
-            "offsets": [*offsets, layout.BORN_HOST, layout.STORE_HOST + born_growth],
-            "itemsize": layout.BODY + growth,
-        }
-    )
-
-
-def body_crcs(
-    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Stored checksums of many bodies; zlib mapped over slices, for no kernel does it."""
-    view = np.ascontiguousarray(data).data
-    begins, ends = starts.tolist(), (starts + lengths).tolist()
-    found = np.fromiter(
-        map(zlib.crc32, map(view.__getitem__, map(slice, begins, ends))),
-        dtype=np.int64,
-        count=len(begins),
-    )
-    return found & layout.CRC_MASK
 
 
 def fixed_binary(data: NDArray[np.uint8], count: int, width: int) -> pa.Array:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from broker_core.codec import layout
+from broker_core.codec.checksums import body_crc
 from broker_core.codec.compression import InflateError, decompress
 from broker_core.codec.hosts import host_text, is_v6
 from broker_core.codec.ids import offset_id
@@ -26,15 +27,6 @@ _SHORT = struct.Struct(">h")
 _CRC_PROPERTY_BYTES = len(PROPERTY_CRC) + 1 + 10 + 1
 
 Buffer = bytes | bytearray | memoryview
-
-
-def body_crc(body: Buffer) -> int:
-    """The checksum of a stored body.
-
-    >>> hex(body_crc(b"a"))
-    '0x68b7be43'
-    """
-    return zlib.crc32(body) & CRC_MASK
 
 
 @dataclass(frozen=True)
