@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from broker_core.codec.names import KEY_SEPARATOR
 from broker_core.filter.tags import TagFilter
 from broker_core.types import QueueRef
 from connector.plan.offsets import MAX_LONG
@@ -42,6 +43,9 @@ class Predicate:
     operator: str
     value: Any = None
     is_negated: bool = False
+
+
+_HAS_TAG = Predicate("tags", "IsNotNull")
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,11 @@ def classify(predicates: Sequence[Predicate], *, has_filter: bool, has_index: bo
     for position, each in enumerate(predicates):
         after, is_exact = _take(pushed, each, has_filter=has_filter, has_index=has_index)
         pushed = replace(after, taken=after.taken | {position}) if is_exact else after
-    return pushed
+    if pushed.tags is None:
+        return pushed
+    # A tag that equals a text is not null; Spark asks for both, and need not look again.
+    implied = {place for place, each in enumerate(predicates) if each == _HAS_TAG}
+    return replace(pushed, taken=pushed.taken | implied)
 
 
 def holds(predicate: Predicate, actual: Any) -> bool:
@@ -187,8 +195,9 @@ def _take_lookup(pushed: Pushed, each: Predicate) -> Pushed:
     if not is_text or pushed.lookup is not None:
         return pushed
     # A message's keys are indexed one by one; any of them finds it.
-    words = [each.value] if each.column == "msgId" else each.value.split()
-    return replace(pushed, lookup=Lookup(each.column, words[0])) if words else pushed
+    words = [each.value] if each.column == "msgId" else each.value.split(KEY_SEPARATOR)
+    known = [word for word in words if word]
+    return replace(pushed, lookup=Lookup(each.column, known[0])) if known else pushed
 
 
 def _has_null(each: Predicate) -> bool:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.kit.source_store import SourceStore
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -39,3 +41,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SourceStore]:
+    """An empty store with small files, held open by a writer."""
+    made = SourceStore(tmp_path / "store")
+    yield made
+    made.close()

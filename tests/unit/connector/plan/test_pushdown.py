@@ -115,6 +115,12 @@ def test_tags_become_the_tag_filter() -> None:
     assert both.taken == {0, 1}
 
 
+def test_a_tag_that_equals_a_text_is_not_null() -> None:
+    result = pushed(Predicate("tags", "IsNotNull"), Predicate("tags", "EqualTo", "A"))
+
+    assert result.taken == {0, 1}
+
+
 def test_contradicting_tags_read_nothing() -> None:
     result = pushed(Predicate("tags", "EqualTo", "A"), Predicate("tags", "EqualTo", "B"))
 
