@@ -8,6 +8,8 @@ import click
 
 from broker_core.cli.output import print_json, progress, write_text
 from broker_core.cli.parameters import config_option, json_option, store_argument
+from broker_core.store.check import check as check_store
+from broker_core.store.settings import StoreSettings
 
 
 @click.command()
@@ -19,12 +21,11 @@ def check(store: Path, config: Path | None, as_json: bool) -> None:
 
     Silent if all is well; else the places and exit status 1.
     """
-    from broker_core.store.check import check as check_store
-
+    settings = StoreSettings.load(config)
     with progress("Checking") as report:
-        problems = check_store(store, report)
+        problems = check_store(store, settings, report)
     if as_json:
-        print_json([str(problem) for problem in problems])
+        print_json([{"where": problem.where, "what": problem.what} for problem in problems])
     else:
         write_text("".join(f"{problem}\n" for problem in problems))
     if problems:

@@ -86,11 +86,16 @@ class StoreReader:
         self._index = None
 
     @property
+    def state(self) -> StoreState:
+        """How the store was found."""
+        if self._state is None:
+            self._state = examine_store(self.root, self.log, self.settings)
+        return self._state
+
+    @property
     def recovery(self) -> RecoveryPlan | None:
         """What recovery would do; None for a store that was closed, or is being written."""
-        if self._state is None:
-            self._state = examine_store(self.root, self.settings)
-        return self._state.recovery
+        return self.state.recovery
 
     # Queues
 
@@ -112,6 +117,8 @@ class StoreReader:
         if view is None:
             directory = self.root / "consumequeue" / topic / str(queue_id)
             overlay = self.recovery.queues.get(key) if self.recovery else None
+            if overlay is not None and self.state.is_damaged and not len(overlay.entries):
+                overlay = None  # recovery would cut messages that are still there
             view = QueueView(topic, queue_id, directory, self.log, overlay)
             self._views[key] = view
         return view
@@ -346,6 +353,13 @@ class StoreReader:
         the log that no index file covers are searched too.
         """
         self.refresh()
+        if self.recovery is not None and self.state.is_damaged:
+            message = (
+                f"The commit log in {self.root} is damaged at physical offset "
+                f"{self.recovery.log_end} ({self.recovery.ending or 'nothing is written there'}), "
+                f"and what lies behind can't be searched by key; restore it from a backup."
+            )
+            raise CorruptRecordError(message, self.root, self.recovery.log_end)
         if self._index is None:
             self._index = IndexView(self.root, self.log, self.settings, self.recovery)
         bounds = (begin_ms, end_ms)

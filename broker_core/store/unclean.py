@@ -4,46 +4,71 @@ Whoever writes leaves marks while it does (marks.py). A store that has them, and
 the lock of, was left by a writer that died: consume queues may lag behind the log or run ahead of
 it, and index files may be incomplete. So may the queues of a store from which they were removed.
 Readers look at such a store as recovery would leave it, and change nothing.
+
+Recovery ends the log at the first record that is not valid, as RocketMQ does, also where whole
+messages lie behind it. A reader does not follow it there: what a queue still leads to is read, and
+the record that is damaged is reported by whoever comes upon it.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker_core.errors import StorageError
-from broker_core.store.consume_queue import list_queues
+from broker_core.errors import CorruptRecordError, OffsetRangeError, StorageError
+from broker_core.store.consume_queue import ConsumeQueue, list_queues
 from broker_core.store.lock import lock_holder
 from broker_core.store.marks import Marks, read_marks
 from broker_core.store.recovery import RecoveryKind, plan
 
 if TYPE_CHECKING:
+    from broker_core.store.commit_log import CommitLog
+    from broker_core.store.queue_writer import QueueKey
     from broker_core.store.recovery import RecoveryPlan
     from broker_core.store.settings import StoreSettings
 
 _LOG = logging.getLogger(__name__)
+_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """How a store was found: `recovery` is None if its files are to be taken as they are."""
+    """How a store was found: `recovery` is None if its files are to be taken as they are.
+
+    `is_damaged` says that whole messages lie behind the place where recovery would end the log.
+    """
 
     marks: Marks
     is_locked: bool
     recovery: RecoveryPlan | None = None
+    is_damaged: bool = False
 
     def is_current(self, root: Path) -> bool:
         """Whether nobody has written to the store, closed or opened it since."""
-        return self == StoreState(read_marks(root), _is_locked(root), self.recovery)
+        return (self.marks, self.is_locked) == (read_marks(root), _is_locked(root))
 
 
-def examine_store(root: Path, settings: StoreSettings) -> StoreState:
+def examine_store(root: Path, log: CommitLog, settings: StoreSettings) -> StoreState:
     """Find out how a store was left. Costs a few small reads unless it was left unclean."""
-    state = StoreState(read_marks(root), _is_locked(root))
-    if state.is_locked or not (state.marks.is_unclean or _lacks_queues(root, settings)):
-        return state
+    for _ in range(_ATTEMPTS):
+        state = StoreState(read_marks(root), _is_locked(root))
+        if state.is_locked or not (state.marks.is_unclean or _lacks_queues(root, settings)):
+            return state
+        try:
+            found = _planned(state, root, log, settings)
+        except CorruptRecordError:
+            if state.is_current(root):
+                raise
+            continue
+        # A writer that came in between makes a plan worthless: look again.
+        if state.is_current(root):
+            return found
+    return state
+
+
+def _planned(state: StoreState, root: Path, log: CommitLog, settings: StoreSettings) -> StoreState:
     planned = plan(root, settings.agreeing_with(root))
     if planned.kind is RecoveryKind.NONE:
         return state
@@ -53,7 +78,28 @@ def examine_store(root: Path, settings: StoreSettings) -> StoreState:
         planned.log_end,
         len(planned.queues),
     )
-    return StoreState(state.marks, state.is_locked, planned)
+    cut = [queue for queue, change in planned.queues.items() if not len(change.entries)]
+    is_damaged = any(_leads_beyond(root, log, queue, planned) for queue in cut)
+    return replace(state, recovery=planned, is_damaged=is_damaged)
+
+
+def _leads_beyond(root: Path, log: CommitLog, queue: QueueKey, planned: RecoveryPlan) -> bool:
+    """Whether a queue's last entry leads to its message, whole, behind the end of a planned log.
+
+    Older records can lie there too, left from before an earlier cut.
+    """
+    topic, queue_id = queue
+    entries = ConsumeQueue(root / "consumequeue" / topic / str(queue_id))
+    end = entries.written_end()
+    for entry in entries.read(end - 1, end) if end else ():
+        place = int(entry["physical_offset"])
+        try:
+            record = log.record(place) if place > planned.log_end else None
+        except (CorruptRecordError, OffsetRangeError):
+            continue
+        if record is not None and record.store_timestamp >= planned.last_store_ms:
+            return (record.topic, record.queue_id, record.queue_offset) == (*queue, end - 1)
+    return False
 
 
 def _is_locked(root: Path) -> bool:

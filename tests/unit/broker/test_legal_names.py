@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.broker.legal_names import check_group, check_topic, is_legal_topic
+from broker_core.errors import InvalidNameError
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["orders", "a", "%RETRY%g", "%DLQ%" + "g" * 120, "A|b-c_9", "x" * 127, "%RETRY%" + "g" * 248],
+)
+def test_names_of_rocketmq_are_legal(name: str) -> None:
+    assert check_topic(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("", "is empty"),
+        ("a/b", "contains '/'"),
+        ("..", r"contains '\.'"),
+        ("../../etc", r"contains '\.'"),
+        ("a b", "contains ' '"),
+        ("a\0", r"contains '\\x00'"),
+        ("a\n", r"contains '\\n'"),
+        ("ключ", "contains 'к'"),
+        ("x" * 128, "has 128 characters, 127 are allowed"),
+        ("x" * 300, "has 300 characters, 127 are allowed"),
+        ("%RETRY%" + "g" * 249, "has 256 characters, 255 are allowed"),
+    ],
+)
+def test_other_names_are_refused_with_the_reason(name: str, what: str) -> None:
+    with pytest.raises(InvalidNameError, match=f"Topic name .*{what}; use letters") as caught:
+        check_topic(name)
+    assert len(str(caught.value)) < 200
+
+
+def test_a_group_has_the_same_alphabet() -> None:
+    assert check_group("billing-1") == "billing-1"
+    with pytest.raises(InvalidNameError, match="Group name"):
+        check_group("a@b")
+
+
+@given(st.text())
+def test_a_legal_name_never_leaves_its_directory(name: str) -> None:
+    if is_legal_topic(name):
+        assert "/" not in name
+        assert name not in {"", ".", ".."}
+        assert "\0" not in name
