@@ -93,6 +93,12 @@ class CommitLog:
                 return segment, mapped
         return None
 
+    def is_missing(self, physical_offset: int) -> bool:
+        """Whether a file that must hold an offset is gone although later ones are there."""
+        return (
+            self.start <= physical_offset < self.capacity and self.locate(physical_offset) is None
+        )
+
     def record(self, physical_offset: int, *, verify: bool = True) -> Record:
         """Return the record that begins at an offset.
 

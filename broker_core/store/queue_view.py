@@ -15,6 +15,7 @@ that everything in the log can be read without writing anything.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,10 +26,12 @@ from broker_core.codec.frames import FrameBatch
 from broker_core.codec.record import decode_record
 from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.store.consume_queue import ENTRY, ConsumeQueue, is_filler
+from broker_core.store.log_scan import end_of_stretch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from broker_core.codec.record import Record
     from broker_core.store.commit_log import CommitLog, Stretch
     from broker_core.store.queue_plan import QueuePlan
 
@@ -37,7 +40,10 @@ _WINDOW = 16
 
 
 class QueueView:
-    """The messages of one queue. Not thread-safe; see the module for what counts."""
+    """The messages of one queue. Not thread-safe; see the module for what counts.
+
+    `has_entry` tells whether the queue that a record says it belongs to leads to it.
+    """
 
     def __init__(
         self,
@@ -46,12 +52,15 @@ class QueueView:
         directory: Path,
         log: CommitLog,
         overlay: QueuePlan | None = None,
+        *,
+        has_entry: Callable[[Record], bool] = lambda _record: True,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self._queue = ConsumeQueue(directory)
         self._log = log
         self._overlay = overlay
+        self._has_entry = has_entry
         self._end: int | None = None
         self._edge = b""
 
@@ -144,8 +153,9 @@ class QueueView:
     def _is_damaged(self, offset: int) -> bool:
         """Whether the log has message `offset`, or something unreadable where it could be.
 
-        Walks the log from the message before it. Only for entries that do not count, so on a sound
-        store never; an entry that a live writer was just completing is looked at once more.
+        Walks the log from the message before it. A record that the entry leads to and that no
+        other queue knows of is taken for the message, damaged. Only for entries that do not count,
+        so on a sound store never; one that a live writer was just completing is looked at again.
         """
         place = self._log.start
         if offset > self._queue.first:
@@ -153,10 +163,22 @@ class QueueView:
             if len(before) and not is_filler(before)[0]:
                 after = int(before[0]["physical_offset"]) + int(before[0]["size"])
                 place = max(place, after)
+        entry = self._queue.read(offset, offset + 1)
+        led_to = int(entry[0]["physical_offset"]) if len(entry) else -1
         for stretch in self._log.walk(place):
-            if stretch.stop_reason == "invalid" or self._holds(stretch, offset):
+            is_suspect = stretch.stop_reason == "invalid" or self._is_orphan(stretch, led_to)
+            if is_suspect or self._holds(stretch, offset):
                 return not self._counts(offset)
-        return False
+            place = end_of_stretch(stretch)
+        return self._log.is_missing(place)
+
+    def _is_orphan(self, stretch: Stretch, physical_offset: int) -> bool:
+        """Whether a record of the stretch begins at an offset and no queue has an entry for it."""
+        position = physical_offset - stretch.segment.base
+        if not (stretch.starts == position).any():
+            return False
+        record = decode_record(stretch.buffer.data, position, verify=False)
+        return not self._has_entry(record)
 
     def _holds(self, stretch: Stretch, offset: int) -> bool:
         frames = FrameBatch(

@@ -22,7 +22,7 @@ from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from broker_core.codec.frames import FrameBatch
 from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.store.commit_log import CommitLog
-from broker_core.store.consume_queue import list_queue_ids, list_queues
+from broker_core.store.consume_queue import ConsumeQueue, list_queue_ids, list_queues
 from broker_core.store.consume_queue_ext import ConsumeQueueExt
 from broker_core.store.foreign import require_store
 from broker_core.store.index_file import MAX_TIME_MS
@@ -119,9 +119,19 @@ class StoreReader:
             overlay = self.recovery.queues.get(key) if self.recovery else None
             if overlay is not None and self.state.is_damaged and not len(overlay.entries):
                 overlay = None  # recovery would cut messages that are still there
-            view = QueueView(topic, queue_id, directory, self.log, overlay)
+            view = QueueView(
+                topic, queue_id, directory, self.log, overlay, has_entry=self._has_entry
+            )
             self._views[key] = view
         return view
+
+    def _has_entry(self, record: Record) -> bool:
+        """Whether a consume queue has an entry for a record, by its bytes."""
+        if not is_path_part(record.topic):
+            return False
+        queue = ConsumeQueue(self.root / "consumequeue" / record.topic / str(record.queue_id))
+        found = queue.read(record.queue_offset, record.queue_offset + 1)
+        return any(int(entry["physical_offset"]) == record.physical_offset for entry in found)
 
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return (min, max) of a queue; (0, 0) for one that never held a message."""
@@ -262,12 +272,8 @@ class StoreReader:
         Its queue's entry proves it; for a record without one the segment is walked up to it.
         """
         place = record.physical_offset
-        view = self.queue(record.topic, record.queue_id) if is_path_part(record.topic) else None
-        minimum, maximum = view.range() if view else (0, 0)
-        if view and minimum <= record.queue_offset < maximum:
-            entry = view.entries(record.queue_offset, record.queue_offset + 1)[0]
-            if int(entry["physical_offset"]) == place:
-                return True
+        if self._has_entry(record):
+            return True
         found = self.log.locate(place)
         for stretch in self.log.walk(found[0].base) if found else ():
             if stretch.end > place or stretch.stop_reason != "more":

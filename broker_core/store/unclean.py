@@ -54,10 +54,13 @@ def examine_store(root: Path, log: CommitLog, settings: StoreSettings) -> StoreS
     """Find out how a store was left. Costs a few small reads unless it was left unclean."""
     for _ in range(_ATTEMPTS):
         state = StoreState(read_marks(root), _is_locked(root))
-        if state.is_locked or not (state.marks.is_unclean or _lacks_queues(root, settings)):
+        is_bare = _lacks_queues(root, settings)
+        if state.is_locked or not (state.marks.is_unclean or is_bare):
             return state
         try:
-            found = _planned(state, root, log, settings)
+            # The marker of a store that was closed well does not know that its queues are gone.
+            planned = plan(root, settings.agreeing_with(root), distrust_tail=is_bare)
+            found = _recovered(state, root, log, planned)
         except CorruptRecordError:
             if state.is_current(root):
                 raise
@@ -68,8 +71,7 @@ def examine_store(root: Path, log: CommitLog, settings: StoreSettings) -> StoreS
     return state
 
 
-def _planned(state: StoreState, root: Path, log: CommitLog, settings: StoreSettings) -> StoreState:
-    planned = plan(root, settings.agreeing_with(root))
+def _recovered(state: StoreState, root: Path, log: CommitLog, planned: RecoveryPlan) -> StoreState:
     if planned.kind is RecoveryKind.NONE:
         return state
     _LOG.info(
