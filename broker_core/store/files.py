@@ -195,6 +195,22 @@ def zero(files: Files, descriptor: int, start: int, stop: int) -> None:
         position = _next_data(descriptor, position + len(found), stop)
 
 
+def is_zero(path: Path, start: int) -> bool:
+    """Whether a file holds nothing but zeros from `start` on; holes cost nothing. Only reads."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        stop = os.fstat(descriptor).st_size
+        position = _next_data(descriptor, start, stop)
+        while position < stop:
+            found = os.pread(descriptor, min(_CHUNK, stop - position), position)
+            if not found or found.strip(b"\0"):
+                return not found
+            position = _next_data(descriptor, position + len(found), stop)
+        return True
+    finally:
+        os.close(descriptor)
+
+
 def _next_data(descriptor: int, start: int, stop: int) -> int:
     """Where the next byte that is not in a hole may be, at most `stop`."""
     try:

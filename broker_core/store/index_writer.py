@@ -121,6 +121,13 @@ class IndexWriter:
             self._put_part(hashes[part], physical_offsets[part], store_timestamps[part])
             done += room
 
+    def drop_empty(self) -> None:
+        """Delete the newest file if nothing is in it: it was made for keys that never came."""
+        position = self.position
+        if position.name and position.header.entry_count <= FIRST_ENTRY:
+            self._handles.delete(self._path(position.name))
+            self.forget()
+
     def rewind(self, position: IndexPosition) -> None:
         """Take back every put after `position`, whatever of it is on disk; repeatable.
 

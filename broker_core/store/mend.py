@@ -47,8 +47,9 @@ def mend(plan: RecoveryPlan, parts: StoreParts) -> None:
         parts.queues.cut(queue, change.keep)
         if len(change.entries):
             parts.queues.write(queue, change.start, change.entries)
-    if plan.index is not None:
+    if plan.index is not None and parts.index is not None:
         _mend_index(plan, plan.index, parts)
+        parts.index.drop_empty()
     if plan.kind in (RecoveryKind.TAKE_BACK, RecoveryKind.UNDO):
         assert plan.tail is not None, "taking back goes by the marker"
         parts.log.take_back(plan.log_end, plan.tail.pending_end)

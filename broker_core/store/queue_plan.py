@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from broker_core.errors import CorruptRecordError
-from broker_core.store.consume_queue import ENTRY, ConsumeQueue, is_filler, is_written
+from broker_core.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, is_filler, is_written
 from broker_core.store.dispatch import group_by_queue, queue_entries
+from broker_core.store.files import is_zero
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,11 +59,13 @@ class QueueTail:
 
     Everything before `first` points to records before the scan start. `last_end` is where the
     record of entry `first` - 1 ends in the log, -1 if there is none or it is a filler.
+    `has_more` says that something is written behind the entries, after a hole.
     """
 
     first: int
     last_end: int
     entries: NDArray[np.void]
+    has_more: bool = False
 
 
 @dataclass(slots=True)
@@ -95,16 +98,16 @@ def collect(found: dict[QueueKey, ScannedRecords], fields: DispatchFields) -> No
 def read_tail(queue: ConsumeQueue, scan_start: int) -> QueueTail:
     """The entries of a queue that a scan from `scan_start` has to account for."""
     for segment in reversed(queue.segments):
-        base = segment.base // ENTRY.itemsize
+        base = segment.base // ENTRY_BYTES
         first = queue.read(base, base + 1)
         if not is_written(first).all() or not _is_before(first, scan_start).all():
             continue
-        entries = queue.read(base, segment.end // ENTRY.itemsize)
+        entries = queue.read(base, segment.end // ENTRY_BYTES)
         sound = is_written(entries) & _is_before(entries, scan_start)
         count = len(entries) if sound.all() else int(np.argmin(sound))
         start = base + count
-        return QueueTail(start, _end_of(entries[count - 1]), _written_from(queue, start))
-    return QueueTail(queue.first, -1, _written_from(queue, queue.first))
+        return QueueTail(start, _end_of(entries[count - 1]), *_written_from(queue, start))
+    return QueueTail(queue.first, -1, *_written_from(queue, queue.first))
 
 
 def _is_before(entries: NDArray[np.void], scan_start: int) -> NDArray[np.bool_]:
@@ -120,20 +123,26 @@ def _end_of(entry: np.void) -> int:
     return int(entry["physical_offset"]) + int(entry["size"])
 
 
-def _written_from(queue: ConsumeQueue, start: int) -> NDArray[np.void]:
-    """Entries from `start` to the first that was never written, file by file."""
-    parts = []
+def _written_from(queue: ConsumeQueue, start: int) -> tuple[NDArray[np.void], bool]:
+    """(entries from `start` to the first that was never written, whether any is behind that)."""
+    parts = [np.zeros(0, dtype=ENTRY)]
+    has_more = False
+    is_done = False
     for segment in queue.segments:
-        end = segment.end // ENTRY.itemsize
+        base, end = segment.base // ENTRY_BYTES, segment.end // ENTRY_BYTES
         if end <= start:
             continue
-        entries = queue.read(max(start, segment.base // ENTRY.itemsize), end)
+        if is_done:
+            has_more = has_more or not is_zero(segment.path, 0)
+            continue
+        entries = queue.read(max(start, base), end)
         written = is_written(entries)
         if not written.all():
-            parts.append(entries[: int(np.argmin(written))])
-            break
+            count = int(np.argmin(written))
+            entries, is_done = entries[:count], True
+            has_more = not is_zero(segment.path, (max(start, base) - base + count) * ENTRY_BYTES)
         parts.append(entries)
-    return np.concatenate(parts, dtype=ENTRY) if parts else np.zeros(0, dtype=ENTRY)
+    return np.concatenate(parts, dtype=ENTRY), has_more
 
 
 def reconcile(
@@ -156,7 +165,7 @@ def reconcile(
     last_end = _end_of(tail.entries[matched - 1]) if matched else tail.last_end
     new = entries["physical_offset"] >= max(last_end, dispatch_from)
     offsets, entries = offsets[new], entries[new]
-    is_whole = matched == len(tail.entries)
+    is_whole = matched == len(tail.entries) and not tail.has_more
     if not len(offsets):
         return None if is_whole else QueuePlan(keep, keep, entries)
     run = int(np.flatnonzero(np.diff(offsets, prepend=offsets[0] - 2) != 1)[-1])

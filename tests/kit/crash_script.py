@@ -1,21 +1,21 @@
 """A short life of a store, and what must hold of it whenever it ends.
 
-The script appends batches of both flush modes that roll over all three kinds of files, flushes,
-deletes a topic and old segments, and closes. It notes what was acknowledged. Afterwards, whatever
-happened, `verify` opens the store again and requires that every acknowledged message is there,
-none is invented or doubled, `check` finds nothing, and the index equals one made anew.
+The script appends batches of both flush modes that roll over all three kinds of files, flushes in
+between, and closes. It notes what was acknowledged, and what was promised to be durable. Whatever
+happened then, the store is opened again, and every message that was promised must be there, none
+invented or doubled, `check` must find nothing, and the index must equal one made anew.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from broker_core.errors import StorageError
 from broker_core.store.check import check
-from broker_core.store.files import Files
 from broker_core.store.session import SessionOptions
 from broker_core.store.settings import StoreSettings
 from broker_core.store.writer import StoreWriter
@@ -29,6 +29,7 @@ from tests.kit.batches import (
     ticking,
     view,
 )
+from tests.kit.faulty_files import FaultyFiles
 
 TINY = StoreSettings(
     commit_log_file_bytes=2048, consume_queue_file_bytes=100, index_slots=20, index_entries=24
@@ -41,8 +42,13 @@ GIVEN = StoreSettings.load(
         "maxIndexNum": 24,
     }
 )
+FIRST = [("A", 3, "async"), ("A", 9, "async"), ("B", 2, "sync")]
+SECOND = [("A", 12, "sync"), ("B", 5, "async"), ("A", 1, "async")]
+"""Topic, messages and flush mode of each batch, before and after a flush."""
 BOOT = bytes(range(1, 17))
 NEXT_BOOT = bytes(range(2, 18))
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -52,8 +58,6 @@ class Life:
     attempted: list[tuple[str, list[str]]] = field(default_factory=list)
     acknowledged: int = 0
     durable: int = 0
-    deleted: list[str] = field(default_factory=list)
-    is_deleting: bool = False
 
     def possible(self, count: int) -> View:
         """The queues if exactly the first `count` batches are there, and nothing was deleted."""
@@ -68,52 +72,62 @@ def options(boot: bytes = BOOT) -> SessionOptions:
     return SessionOptions(clock_ms=ticking(), lock_wait_s=10, boot=boot)
 
 
-def live(root: Path, files: Files, life: Life, *, is_failing: bool = False) -> None:
-    """Run the script. With `is_failing`, errors of the disk are met with another attempt."""
-    attempt = _insisting if is_failing else _once
+def live(root: Path, files: FaultyFiles, life: Life) -> None:
+    """Run the script once, without looking back."""
+    store = StoreWriter.open(root, GIVEN, create=True, files=files, options=options())
+    for topic, count, flush in FIRST:
+        append(store, life, topic, count, flush)
+    store.flush()
+    life.durable = life.acknowledged
+    for topic, count, flush in SECOND:
+        append(store, life, topic, count, flush)
+    store.close()
+    life.durable = life.acknowledged
+
+
+def insist(root: Path, files: FaultyFiles, life: Life) -> int:
+    """Run the script over a disk that fails; how many calls failed.
+
+    Whenever one does, nothing of it may be visible, and the same call must work once the disk
+    does.
+    """
+    failures = 0
+
+    def attempt(work: Callable[[], T]) -> T:
+        nonlocal failures
+        try:
+            return work()
+        except StorageError:
+            failures += 1
+            files.heal()
+            return work()
+
     store = attempt(
         lambda: StoreWriter.open(root, GIVEN, create=True, files=files, options=options())
     )
-
-    def append(topic: str, count: int, flush: str) -> None:
-        bodies = named(count, 100 * len(life.attempted), width=10)
-        life.attempted.append((topic, bodies))
+    for topic, count, flush in FIRST + SECOND:
+        before = len(life.attempted)
         try:
-            store.append(batch(bodies, topic=topic), flush=flush)
+            append(store, life, topic, count, flush)
         except StorageError:
-            if not is_failing:
-                raise
-            # Nothing of it may have been kept, so that it can be sent again.
-            life.attempted.pop()
-            append(topic, count, flush)
-            return
-        life.acknowledged = len(life.attempted)
-        if flush == "sync":
-            life.durable = life.acknowledged
-
-    append("A", 3, "async")
-    append("A", 9, "async")
-    append("B", 2, "sync")
-    attempt(store.flush)
-    life.durable = life.acknowledged
-    append("A", 12, "sync")
-    append("B", 5, "async")
-    append("A", 1, "async")
+            failures += 1
+            del life.attempted[before:]
+            assert view(root, GIVEN) == life.possible(before)
+            files.heal()
+            append(store, life, topic, count, flush)
+        attempt(store.flush)
     attempt(store.close)
-    life.durable = life.acknowledged
+    return failures
 
 
-def _once(work: Callable[[], StoreWriter | None]) -> StoreWriter:
-    return work()  # type: ignore[return-value]  # only `open` gives anything
-
-
-def _insisting(work: Callable[[], StoreWriter | None]) -> StoreWriter:
-    for _ in range(3):
-        try:
-            return _once(work)
-        except StorageError:
-            continue
-    return _once(work)
+def append(store: StoreWriter, life: Life, topic: str, count: int, flush: str) -> None:
+    """Append a batch and note what became of it."""
+    bodies = named(count, 100 * len(life.attempted), width=10)
+    life.attempted.append((topic, bodies))
+    store.append(batch(bodies, topic=topic), flush=flush)
+    life.acknowledged = len(life.attempted)
+    if flush == "sync":
+        life.durable = life.acknowledged
 
 
 def verify_after_death(root: Path, life: Life, scratch: Path) -> None:
@@ -155,17 +169,3 @@ def _verify_goes_on(store: StoreWriter, root: Path, found: View, scratch: Path) 
 def chance(*seeds: object) -> random.Random:
     """Randomness that is the same on every run."""
     return random.Random(repr(seeds))
-
-
-__all__ = [
-    "BOOT",
-    "GIVEN",
-    "TINY",
-    "Life",
-    "chance",
-    "live",
-    "options",
-    "replace",
-    "verify_after_death",
-    "verify_after_power_loss",
-]

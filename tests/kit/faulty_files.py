@@ -4,7 +4,8 @@
 At a chosen one it does what its `Fault` says. It also remembers all that is not durable yet, by the
 strictest reading of the rules: bytes and length of a file until its fsync, names in a directory
 until that directory's. `lose_power` then makes the files what a disk may hold after power was lost:
-of the bytes any part, in any order; of the names any first part.
+of the bytes any part, in any order; of names and lengths, which file systems keep in a journal, any
+first part.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import random
 import shutil
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
@@ -44,13 +45,14 @@ class Change:
     """Something that is not durable: how to take it back, how to do it again, what makes it last.
 
     `file` is what an fsync of that file makes durable, `directory` what one of that directory
-    does; one of the two is set.
+    does; one of the two is set. Those that are journaled happen in order or not at all.
     """
 
     undo: Callable[[], None]
     redo: Callable[[], None]
     file: Path | None = None
     directory: Path | None = None
+    is_journaled: bool = False
 
 
 class FaultyFiles(OsFiles):
@@ -86,6 +88,10 @@ class FaultyFiles(OsFiles):
     def _alive(self) -> None:
         if self.has_died:
             raise Died
+
+    def heal(self) -> None:
+        """Let nothing go wrong from here on."""
+        self._at = 0
 
     def abandon(self) -> None:
         """Close what a dead process had open; its lock goes with it."""
@@ -130,13 +136,8 @@ class FaultyFiles(OsFiles):
         descriptor = super().open(path, create=create)
         self._open[descriptor] = path
         if is_new:
-            self._note(
-                Change(
-                    lambda: path.unlink(missing_ok=True),
-                    lambda: _touch(path),
-                    directory=path.parent,
-                )
-            )
+            name = _Name(path)
+            self._note(Change(name.take, name.give, directory=path.parent, is_journaled=True))
         if is_last:
             self._die()
         return descriptor
@@ -151,6 +152,7 @@ class FaultyFiles(OsFiles):
 
     def pwrite(self, descriptor: int, data: Bytes, offset: int) -> int:
         before = os.pread(descriptor, len(data), offset)
+        is_growing = offset + len(data) > os.fstat(descriptor).st_size
         needs_space = not before.strip(b"\0") and bool(bytes(data).strip(b"\0"))
         is_last = self._strike(needs_space=needs_space)
         is_short = is_last and self._fault is Fault.DIE_TORN
@@ -160,17 +162,21 @@ class FaultyFiles(OsFiles):
         count = super().pwrite(descriptor, written, offset)
         path = self._open[descriptor]
         for start in range(0, count, _CHUNK):
-            self._note_write(path, offset + start, before[start:], written[start:])
+            self._note_write(
+                path, offset + start, before[start:], written[start:], is_growing=is_growing
+            )
         if is_last:
             self._die()
         return count
 
-    def _note_write(self, path: Path, offset: int, before: bytes, after: bytes) -> None:
+    def _note_write(
+        self, path: Path, offset: int, before: bytes, after: bytes, *, is_growing: bool
+    ) -> None:
         old, new = before[:_CHUNK], after[:_CHUNK]
         self._note(
             Change(
                 lambda: _put(path, old.ljust(len(new), b"\0"), offset),
-                lambda: _put(path, new, offset),
+                lambda: _put(path, new, offset, may_grow=is_growing),
                 file=path,
             )
         )
@@ -186,6 +192,7 @@ class FaultyFiles(OsFiles):
                 lambda: _restore(path, before, kept),
                 lambda: _resize(path, size),
                 file=path,
+                is_journaled=True,
             )
         )
         if is_last:
@@ -213,6 +220,7 @@ class FaultyFiles(OsFiles):
                 lambda: _move_back(source, target, replaced),
                 lambda: _move(source, target),
                 directory=target.parent,
+                is_journaled=True,
             )
         )
         # Writes noted under the old name are the new name's from now on.
@@ -229,6 +237,7 @@ class FaultyFiles(OsFiles):
                 lambda: _recreate(path, content),
                 lambda: path.unlink(missing_ok=True),
                 directory=path.parent,
+                is_journaled=True,
             )
         )
         if is_last:
@@ -242,6 +251,7 @@ class FaultyFiles(OsFiles):
                 lambda: shutil.rmtree(path, ignore_errors=True),
                 lambda: path.mkdir(parents=True, exist_ok=True),
                 directory=path.parent,
+                is_journaled=True,
             )
         )
         if is_last:
@@ -255,6 +265,7 @@ class FaultyFiles(OsFiles):
                 lambda: path.mkdir(parents=True, exist_ok=True),
                 lambda: shutil.rmtree(path, ignore_errors=True),
                 directory=path.parent,
+                is_journaled=True,
             )
         )
         if is_last:
@@ -267,12 +278,12 @@ class FaultyFiles(OsFiles):
         self.abandon()
         for change in reversed(self._changes):
             change.undo()
-        names = [change for change in self._changes if change.directory is not None]
-        kept_names = set(map(id, names[: chance.randint(0, len(names))]))
+        journal = [change for change in self._changes if change.is_journaled]
+        kept = set(map(id, journal[: chance.randint(0, len(journal))]))
         odds = chance.choice([0.0, 0.1, 0.5, 0.9, 1.0])
         for change in self._changes:
-            is_name = change.directory is not None
-            if id(change) in kept_names or (not is_name and chance.random() < odds):
+            is_lucky = not change.is_journaled and chance.random() < odds
+            if is_lucky or id(change) in kept:
                 change.redo()
         self._changes.clear()
 
@@ -286,17 +297,31 @@ def kill_self() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _put(path: Path, data: bytes, offset: int) -> None:
-    """Write to a file that may have been lost itself."""
-    if path.is_file():
-        with path.open("r+b") as file:
-            file.seek(offset)
-            file.write(data)
+def _put(path: Path, data: bytes, offset: int, *, may_grow: bool = False) -> None:
+    """Write to a file that may have been lost itself, or lost its length."""
+    if not path.is_file():
+        return
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data if may_grow else data[: max(0, size - offset)])
 
 
-def _touch(path: Path) -> None:
-    if path.parent.is_dir():
-        path.touch()
+class _Name:
+    """A new name: taking it away keeps what the file holds by then, in case it comes back."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._content = b""
+
+    def take(self) -> None:
+        if self._path.is_file():
+            self._content = self._path.read_bytes()
+            self._path.unlink()
+
+    def give(self) -> None:
+        if self._path.parent.is_dir():
+            self._path.write_bytes(self._content)
 
 
 def _resize(path: Path, size: int) -> None:
@@ -307,7 +332,7 @@ def _resize(path: Path, size: int) -> None:
 def _restore(path: Path, size: int, kept: bytes) -> None:
     if path.is_file():
         os.truncate(path, size)
-        _put(path, kept, 0)
+        _put(path, kept, 0, may_grow=True)
 
 
 def _recreate(path: Path, content: bytes) -> None:
@@ -329,4 +354,4 @@ def _move_back(source: Path, target: Path, replaced: bytes | None) -> None:
 def _renamed(change: Change, source: Path, target: Path) -> Change:
     if change.file != source:
         return change
-    return Change(change.undo, change.redo, file=target)
+    return replace(change, file=target)
