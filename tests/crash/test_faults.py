@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from broker_core.errors import StorageError
 from broker_core.store.check import check
 from broker_core.store.files import Failpoint
 from tests.kit.batches import view
@@ -24,6 +25,12 @@ from tests.kit.faulty_files import Died, Fault, FaultyFiles
 CALLS = 277
 """How many calls the script makes; a test holds this number to the truth."""
 DEATHS = [Fault.DIE_BEFORE, Fault.DIE_AFTER, Fault.DIE_TORN]
+UNDOING = [
+    Failpoint.QUEUE_CUT,
+    Failpoint.INDEX_DROPPED,
+    Failpoint.INDEX_REWOUND,
+    Failpoint.SEGMENT_DROPPED,
+]
 HINDRANCES = [Fault.FAIL_ONCE, Fault.FULL, Fault.SHORT]
 
 
@@ -97,6 +104,23 @@ def test_losing_power_leaves_what_was_promised(at: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", every(13))
 def test_a_call_that_fails_leaves_nothing_and_can_be_repeated(at: int, tmp_path: Path) -> None:
     check_hindrance(HINDRANCES[at % 3], at, tmp_path)
+
+
+@pytest.mark.parametrize("point", UNDOING, ids=str)
+@pytest.mark.parametrize("at", every(20, start=60))
+def test_a_batch_that_is_being_taken_back_never_shows_up(
+    point: Failpoint, at: int, tmp_path: Path
+) -> None:
+    """The disk is full, the caller's error is on its way, and then the process dies."""
+    root = tmp_path / "store"
+    files = FaultyFiles(Fault.FULL, at, stop_at=(point, 1))
+    life = Life()
+    with contextlib.suppress(Died, StorageError):
+        live(root, files, life)
+    files.abandon()
+
+    del life.attempted[life.acknowledged :]
+    verify_after_death(root, life, tmp_path)
 
 
 @pytest.mark.slow
