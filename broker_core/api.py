@@ -30,9 +30,16 @@ if TYPE_CHECKING:
     from broker_core.filter.pipeline import MessageFilter
     from broker_core.types import (
         AppendResult,
+        BatchOutcome,
+        BatchRef,
+        CheckBackReport,
+        Fate,
+        HalfMessage,
         LogicalOffset,
         OffsetRange,
+        Prepared,
         QueueRef,
+        Receipt,
         SendResult,
         TopicInfo,
     )
@@ -160,3 +167,83 @@ class Broker(Protocol):
 
     def delete_before(self, physical_offset: int) -> int:
         """Delete whole commit-log files that end at or before an offset; the new log minimum."""
+
+
+class TransactionListener(Protocol):
+    """A producer's side of a transaction: what it executes, and what it answers when asked."""
+
+    def execute(self, half: HalfMessage, body: bytes, properties: Mapping[str, str]) -> Fate:
+        """Do the local transaction that goes with a prepared message, and say how it ended."""
+
+    def check(self, half: HalfMessage, body: bytes, properties: Mapping[str, str]) -> Fate:
+        """Say how the local transaction of a message that is still open ended."""
+
+
+class BrokerTransactions(Protocol):
+    """Messages that are durable before they are visible, singly and by the batch.
+
+    A batch is committed at most once, whatever repeats, dies or races: once `commit_batch` has
+    returned, everything its receipts stand for is visible, and nothing else of that batch ever is.
+    If it was interrupted, the batch is committed entirely or not at all.
+    """
+
+    def is_batch_decided(self, batch: BatchRef) -> bool:
+        """Whether a batch, or a later one of its owner, is committed: it need not be prepared."""
+
+    def prepare_batch(
+        self,
+        batch: BatchRef,
+        attempt: str,
+        messages: Outgoing,
+        *,
+        is_first: bool,
+        flush: str | None = None,
+    ) -> Prepared:
+        """Append half messages of one attempt at a part of a batch."""
+
+    def commit_batch(
+        self,
+        batch: BatchRef,
+        receipts: Sequence[Receipt],
+        *,
+        run: str = "",
+        keep: bool = True,
+        flush: str | None = None,
+    ) -> BatchOutcome:
+        """Commit what some attempts prepared; once, however often it is asked for."""
+
+    def abort_batch(
+        self, batch: BatchRef, receipts: Sequence[Receipt], *, flush: str | None = None
+    ) -> None:
+        """Roll back what some attempts prepared; a batch that is committed stays committed."""
+
+    def prepare(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        group: str,
+        tags: str | None = None,
+        keys: Sequence[str] | str | None = None,
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+    ) -> HalfMessage:
+        """Append one half message for a producer group; `end` decides it."""
+
+    def end(self, half: HalfMessage, fate: Fate) -> None:
+        """Commit a half message or roll it back; UNKNOWN leaves it to check-back."""
+
+    def listen(self, group: str, listener: TransactionListener) -> None:
+        """Let a listener answer for a producer group's half messages when they are checked."""
+
+    def check_back(self) -> CheckBackReport:
+        """Look after all half messages that are open: one round, now."""
+
+
+@runtime_checkable
+class TransactionalBroker(Protocol):
+    """A broker that can prepare messages and decide on them later, exactly once."""
+
+    @property
+    def transactions(self) -> BrokerTransactions:
+        """Its transactions."""

@@ -7,6 +7,7 @@ are *next to read*; ranges are half-open.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, NewType
 
 if TYPE_CHECKING:
@@ -149,6 +150,14 @@ class BatchOutcome:
     run: str
 
 
+class Fate(Enum):
+    """How a transaction ends; UNKNOWN leaves it open, to be asked about again."""
+
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    UNKNOWN = "unknown"
+
+
 @dataclass(frozen=True, slots=True)
 class HalfMessage:
     """One prepared message: where it would go, and where it lies until its fate is decided."""
@@ -160,3 +169,14 @@ class HalfMessage:
     half_offset: LogicalOffset
     physical_offset: PhysicalOffset
     since: LogicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class CheckBackReport:
+    """What one round of check-back did, in messages; `waiting` is what it left open."""
+
+    waiting: int = 0
+    finished: int = 0
+    rolled_back: int = 0
+    asked: int = 0
+    given_up: int = 0

@@ -66,7 +66,7 @@ class OpenHalves:
     stored_ms: NDArray[np.int64]
     checks: NDArray[np.int64]
     immunity_ms: NDArray[np.int64]
-    verdicts: NDArray[np.int8]
+    verdicts: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.offsets)

@@ -10,10 +10,7 @@ done:
     append n    copies, ops, done
 
 So a half message that is named and not settled still lacks its copy, and whoever comes next can
-finish: the next commit of the same owner, or check-back. Two may finish at once, for each append
-looks first, under the store's lock, whether anyone settled what it is about to. Only losing power
-in the middle of an append can leave copies without their ops (the log is cut anywhere then); they
-are known by the prepared offset they carry, and get their ops alone.
+finish: the next commit of the same owner, or check-back. Two may finish at once (half_settling.py).
 
 A batch is decided under the lock too: no decision of its owner is as new, and none of its half
 messages was rolled back meanwhile. A repeat changes nothing and rolls back what it brought along.
@@ -33,26 +30,23 @@ from broker_core.broker.decisions import (
     Decision,
     decide,
     offsets_in,
-    runs_of,
     stream_tag,
 )
 from broker_core.broker.decisions_journal import is_superseded
 from broker_core.broker.half_fates import HalfFates
-from broker_core.broker.half_messages import HALF_QUEUE, as_halves, read_halves
-from broker_core.broker.op_messages import OP_QUEUE, op_messages
-from broker_core.codec.fields import locate
+from broker_core.broker.half_messages import HALF_QUEUE, as_halves
+from broker_core.broker.half_settling import SettledElsewhereError
+from broker_core.broker.op_messages import OP_QUEUE
 from broker_core.codec.names import HALF_TOPIC, OP_TOPIC
 from broker_core.errors import IllegalTransitionError, UnknownTransactionError
 from broker_core.store.batch import Batch
 from broker_core.types import BatchOutcome, LogicalOffset, Prepared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from broker_core.broker.decisions_journal import DecisionJournal
-    from broker_core.codec.frames import FrameBatch
+    from broker_core.broker.half_settling import HalfSettling
     from broker_core.codec.outgoing import Outgoing
     from broker_core.store.reader import StoreReader
     from broker_core.store.writer import StoreWriter
@@ -61,26 +55,20 @@ if TYPE_CHECKING:
 Found = tuple[Decision, int] | None
 """The newest decision of an owner and name, and where it lies."""
 
-PIECE_ROWS = 250_000
-PIECE_BYTES = 64 << 20
-_STRETCH = 100_000
-
-
-class _ChangedError(Exception):
-    """Someone else decided or settled something in between: look again."""
-
 
 @dataclass(frozen=True)
 class BatchTools:
-    """What committing needs: the store, its journal, how far check-back is, and the time."""
+    """What committing needs: the store, its journal, its half messages, and the time.
+
+    `checked_to` says up to where check-back, ours or another broker's, has settled half messages.
+    """
 
     reader: StoreReader
     writer: StoreWriter
     journal: DecisionJournal
+    settling: HalfSettling
     checked_to: Callable[[], int]
     clock_ms: Callable[[], int]
-    piece_rows: int = PIECE_ROWS
-    piece_bytes: int = PIECE_BYTES
 
 
 class BatchCommits:
@@ -91,6 +79,7 @@ class BatchCommits:
         self._reader = tools.reader
         self._writer = tools.writer
         self._journal = tools.journal
+        self._settling = tools.settling
 
     # Prepare
 
@@ -149,7 +138,7 @@ class BatchCommits:
                 return BatchOutcome(is_repeat=False, run=run)
             try:
                 self._decide(wanted, found, flush)
-            except _ChangedError:
+            except SettledElsewhereError:
                 continue
             return BatchOutcome(is_repeat=False, run=run)
 
@@ -158,26 +147,32 @@ class BatchCommits:
         fates = HalfFates(self._reader, wanted.since)
         named = offsets_in(wanted.ranges)
         self._require_open(wanted, named, fates)
-        pieces = list(self._pieces(named))
+        pieces = self._settling.pieces(named)
 
         def is_still_so() -> None:
             fates.refresh()
             self._require_open(wanted, named, fates)
             self._require_same(wanted.tag, before)
 
-        parts = [self._records(wanted), *self._copies(pieces[0])]
-        closing = [] if len(pieces) > 1 else [self._records(replace(wanted, is_done=True))]
-        place = self._append(parts, pieces[0], fates, flush, closing, is_still_so)
+        placed = self._settling.settle(
+            [self._records(wanted), *self._settling.copies(pieces[0])],
+            pieces[0],
+            fates,
+            closing=[] if len(pieces) > 1 else [self._records(replace(wanted, is_done=True))],
+            guard=is_still_so,
+            flush=flush,
+        )
+        place = int(placed.physical_offsets[0])
         if len(pieces) > 1:
             try:
                 self._complete(wanted, named[len(pieces[0]) :], fates, flush)
-            except _ChangedError:
+            except SettledElsewhereError:
                 # Others have begun to finish what we decided.
                 self.finish(wanted, place, flush=flush)
 
     def _require_same(self, tag: str, before: Found) -> None:
         if self._journal.decision(tag) != before:
-            raise _ChangedError
+            raise SettledElsewhereError
 
     def _require_open(self, wanted: Decision, named: NDArray[np.int64], fates: HalfFates) -> None:
         start, end = self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)
@@ -205,12 +200,12 @@ class BatchCommits:
             fates = HalfFates(self._reader, decision.since)
             named = offsets_in(decision.ranges)
             left = named[~fates.are_decided(named)]
-            visible = self._visible_copies(left, place)
+            visible = self._settling.visible_copies(left, place)
             try:
                 if visible.any():
-                    self._append([], left[visible], fates, flush)
+                    self._settling.settle([], left[visible], fates, flush=flush)
                 self._complete(decision, left[~visible], fates, flush)
-            except _ChangedError:
+            except SettledElsewhereError:
                 continue
 
     def _is_done(self, decision: Decision) -> bool:
@@ -223,107 +218,12 @@ class BatchCommits:
         self, decision: Decision, left: NDArray[np.int64], fates: HalfFates, flush: str | None
     ) -> None:
         """Append copies and ops of what is left of a decision, then the word that it is done."""
-        pieces = list(self._pieces(left)) or [left]
-        for piece in pieces:
-            closing = [self._records(replace(decision, is_done=True))] * (piece is pieces[-1])
-            self._append(self._copies(piece), piece, fates, flush, closing)
-
-    def _append(
-        self,
-        parts: Sequence[Batch],
-        settled: NDArray[np.int64],
-        fates: HalfFates,
-        flush: str | None,
-        closing: Sequence[Batch] = (),
-        guard: Callable[[], None] | None = None,
-    ) -> int:
-        """Append some records and the ops of what they settle, if nobody settled it before.
-
-        Returns where the first of them lies.
-        """
-        ops = self._ops(settled)
-
-        def look_first() -> None:
-            if guard is not None:
-                guard()
-            fates.refresh()
-            if fates.are_decided(settled).any():
-                raise _ChangedError
-
-        whole = Batch.join([*parts, ops, *closing])
-        placed = self._writer.append(whole, flush=flush, guard=look_first)
-        fates.skip(len(ops))
-        return int(placed.physical_offsets[0])
-
-    def _pieces(self, offsets: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Half messages in pieces of a bounded size."""
-        sizes = [
-            self._reader.entries(HALF_TOPIC, HALF_QUEUE, start, end)["size"]
-            for start, end in runs_of(offsets)
-        ]
-        filled = np.cumsum(np.concatenate(sizes), dtype=np.int64) if sizes else np.zeros(0)
-        first = 0
-        while first < len(offsets):
-            limit = (int(filled[first - 1]) if first else 0) + self._tools.piece_bytes
-            last = max(first + 1, int(np.searchsorted(filled, limit, side="right")))
-            last = min(last, first + self._tools.piece_rows)
-            yield offsets[first:last]
-            first = last
-
-    def _copies(self, offsets: NDArray[np.int64]) -> list[Batch]:
-        """The visible copies of half messages."""
-        found = []
-        for frames in self._frames(offsets):
-            halves = read_halves(frames)
-            found.append(Batch.of_copies(halves.commit(), halves.route))
-        return found
-
-    def _frames(self, offsets: NDArray[np.int64]) -> Iterator[FrameBatch]:
-        for start, end in runs_of(offsets):
-            yield from self._reader.frames(
-                HALF_TOPIC,
-                HALF_QUEUE,
-                start,
-                end,
-                batch_rows=self._tools.piece_rows,
-                batch_bytes=self._tools.piece_bytes,
-            )
-
-    def _visible_copies(self, offsets: NDArray[np.int64], place: int) -> NDArray[np.bool_]:
-        """Which half messages have a copy in the log behind an offset, though no op says so."""
-        originals: list[NDArray[np.int64]] = []
-        queues: set[tuple[str, int]] = set()
-        for frames in self._frames(offsets):
-            halves = read_halves(frames)
-            originals.append(halves.physical_offsets)
-            route = halves.route
-            width = int(route.queue_ids.max(initial=0)) + 1
-            for code in np.unique(route.topic_codes.astype(np.int64) * width + route.queue_ids):
-                queues.add((route.topics[int(code) // width], int(code) % width))
-        copied = [
-            prepared
-            for topic, queue_id in sorted(queues)
-            for prepared in self._prepared_offsets(topic, queue_id, place)
-        ]
-        if not originals or not copied:
-            return np.zeros(len(offsets), dtype=np.bool_)
-        return np.isin(np.concatenate(originals), np.concatenate(copied))
-
-    def _prepared_offsets(
-        self, topic: str, queue_id: int, place: int
-    ) -> Iterator[NDArray[np.int64]]:
-        """The prepared offsets of a queue's records that lie behind an offset of the log."""
-        start, stop = self._reader.queue_range(topic, queue_id)
-        while stop > start:
-            begin = max(start, stop - _STRETCH)
-            places = self._reader.entries(topic, queue_id, begin, stop)["physical_offset"]
-            first = begin + int(np.searchsorted(places.astype(np.int64), place))
-            for frames in self._reader.frames(topic, queue_id, first, stop):
-                if len(frames):
-                    yield locate(frames).integer("preparedTransactionOffset").astype(np.int64)
-            if first > begin:
-                return
-            stop = begin
+        pieces = self._settling.pieces(left) or [left]
+        for number, piece in enumerate(pieces, 1):
+            is_last = number == len(pieces)
+            closing = [self._records(replace(decision, is_done=True))] if is_last else []
+            copies = self._settling.copies(piece)
+            self._settling.settle(copies, piece, fates, closing=closing, flush=flush)
 
     # Roll back
 
@@ -342,7 +242,7 @@ class BatchCommits:
             offsets = offsets_in(wanted.ranges)
             try:
                 self.roll_back(offsets, wanted.since, flush=flush, guard=is_still_so)
-            except _ChangedError:
+            except SettledElsewhereError:
                 continue
             return
 
@@ -355,7 +255,7 @@ class BatchCommits:
         while True:
             try:
                 self.roll_back(brought, wanted.since, flush=flush)
-            except _ChangedError:
+            except SettledElsewhereError:
                 continue
             return
 
@@ -371,11 +271,7 @@ class BatchCommits:
         fates = HalfFates(self._reader, since)
         left = offsets[~fates.are_decided(offsets)]
         if len(left):
-            self._append([], left, fates, flush, guard=guard)
-
-    def _ops(self, offsets: NDArray[np.int64]) -> Batch:
-        host = self._writer.settings.store_host
-        return Batch.of_messages(op_messages(offsets, self._tools.clock_ms(), host))
+            self._settling.settle([], left, fates, guard=guard, flush=flush)
 
     def _records(self, *records: Attempt | Decision) -> Batch:
         host = self._writer.settings.store_host

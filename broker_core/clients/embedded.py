@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -26,6 +27,7 @@ from broker_core.broker.finding import APACHE_LIMIT, as_table, find_by_id, find_
 from broker_core.broker.legal_names import check_group
 from broker_core.broker.messages import message_properties, single_message
 from broker_core.broker.topics import PERM_WRITE
+from broker_core.broker.transactions import Transactions
 from broker_core.codec.decode import DEFAULT_COLUMNS, decode, schema_of
 from broker_core.codec.ids import UniqueIds, offset_id
 from broker_core.codec.javahash import index_hash, java_hash
@@ -68,6 +70,8 @@ class EmbeddedBroker:
         self.catalog = Catalog(reader)
         self._unique_ids = UniqueIds()
         self._turn = random.randrange(1 << 16)
+        if writer is not None:
+            writer.before_delete = self.transactions.keep_decisions
 
     @classmethod
     def open(
@@ -329,13 +333,17 @@ class EmbeddedBroker:
         """Append a batch in one go; all of it or nothing."""
         writer = self.writer
         for code, topic in enumerate(messages.topics):
-            config = self._writable(topic)
             queue_ids = messages.queue_ids[messages.topic_codes == code]
-            if len(queue_ids):
-                for extreme in (int(queue_ids.min()), int(queue_ids.max())):
-                    _check_queue(config, extreme)
+            extremes = (int(queue_ids.min()), int(queue_ids.max())) if len(queue_ids) else ()
+            self.require_writable(topic, *extremes)
         stored = replace(messages, store_host=writer.settings.store_host)
         return writer.append(stored, flush=flush)
+
+    def require_writable(self, topic: str, *queue_ids: int) -> None:
+        """Raise unless messages may be sent to these queues of a topic."""
+        config = self._writable(topic)
+        for queue_id in queue_ids:
+            _check_queue(config, queue_id)
 
     def _writable(self, topic: str) -> TopicConfig:
         config = self.catalog.config(topic)
@@ -361,6 +369,13 @@ class EmbeddedBroker:
         if self._unique_ids.process_id != os.getpid():
             self._unique_ids = UniqueIds()
         return self._unique_ids.make(1, self._clock_ms()).tobytes().decode("ascii")
+
+    @cached_property
+    def transactions(self) -> Transactions:
+        """The store's transactions; RequestError if the broker was opened for reading."""
+        return Transactions(
+            self.reader, self.writer, self.catalog, self._administration, self._clock_ms
+        )
 
     def delete_before(self, physical_offset: int) -> int:
         """Delete whole commit-log files that end at or before an offset; the new log minimum."""

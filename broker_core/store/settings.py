@@ -75,6 +75,9 @@ class StoreSettings:
     listen_port: int = 10911
     default_topic_queues: int = 8
     delay_levels_ms: tuple[int, ...] = parse_delay_levels(_DEFAULT_DELAY_LEVELS)
+    transaction_timeout_ms: int = 6_000
+    transaction_check_max: int = 15
+    transaction_check_interval_ms: int = 30_000
     file_reserved_hours: int = 72
     delete_when: str = "04"
     disk_max_used_ratio: int = 75
@@ -290,6 +293,9 @@ _OPTIONS: Mapping[str, _Option] = {
     "messageDelayLevel": _Option(
         "delay_levels_ms", parse_delay_levels, "delays with units", "1s 5s 10s"
     ),
+    "transactionTimeOut": _number("transaction_timeout_ms", 0, 1 << 40, 6_000),
+    "transactionCheckMax": _number("transaction_check_max", 0, 1 << 31, 15),
+    "transactionCheckInterval": _number("transaction_check_interval_ms", 1, 1 << 40, 30_000),
     "fileReservedTime": _number("file_reserved_hours", 0, 1 << 31, 72),
     "deleteWhen": _Option("delete_when", _text, "hours of the day", "04"),
     "diskMaxUsedSpaceRatio": _number("disk_max_used_ratio", 1, 100, 75),
@@ -302,6 +308,9 @@ _OPTIONS: Mapping[str, _Option] = {
         "store_path_commit_log", _text, "paths, comma-separated", "/data/store/commitlog"
     ),
 }
+
+KNOWN_NAMES = frozenset(_OPTIONS)
+"""The Apache names that mean something to a store."""
 
 
 def _any_segment(directory: Path) -> Segment | None:

@@ -66,6 +66,9 @@ class StoreWriter:
         self._settings = settings
         self._clock_ms = session.clock_ms
         self._is_closed = False
+        self.before_delete: Callable[[int], None] | None = None
+        """Called under the lock with the physical offset that the log will start at: the time to
+        append again what must not be deleted."""
 
     @classmethod
     def open(
@@ -212,6 +215,8 @@ class StoreWriter:
     def _delete(self, parts: StoreParts, segments: Sequence[Segment]) -> int:
         if not segments:
             return parts.read_log().start
+        if self.before_delete is not None:
+            self.before_delete(segments[-1].end)
         log_start = retention.delete_segments(parts, segments)
         # A new generation: other writers must not go on with files that are gone.
         self._session.mark(self._session.tail.state)

@@ -36,7 +36,7 @@ def steps(*halves: Half) -> list[Step]:
         stored_ms=np.array([NOW - age for age in stored]),
         checks=np.array([half.checks for half in halves]),
         immunity_ms=np.array([half.immunity_ms for half in halves]),
-        verdicts=np.array([half.verdict for half in halves], dtype=np.int8),
+        verdicts=np.array([half.verdict for half in halves], dtype=np.int64),
     )
     return [Step(step) for step in plan(columns, NOW, POLICY).tolist()]
 

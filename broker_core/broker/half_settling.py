@@ -1,0 +1,173 @@
+"""Settling half messages: whatever is done to one, its op message is written in the same append.
+
+So a half message without an op message is open, whoever looks at it and whenever its broker died.
+Several processes may be about to settle the same one: each append looks first, under the store's
+lock, and nothing happens if someone was faster.
+
+Only losing power in the middle of an append breaks the pair, for then the log is cut anywhere: a
+visible copy can be left without its op. `visible_copies` finds such copies by the prepared offset
+that they carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker_core.broker.decisions import runs_of
+from broker_core.broker.half_messages import HALF_QUEUE, read_halves
+from broker_core.broker.op_messages import op_messages
+from broker_core.codec.fields import locate
+from broker_core.codec.names import HALF_TOPIC
+from broker_core.store.batch import Batch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.broker.half_fates import HalfFates
+    from broker_core.codec.copies import Route
+    from broker_core.codec.frames import FrameBatch
+    from broker_core.store.reader import StoreReader
+    from broker_core.store.writer import StoreWriter
+    from broker_core.types import AppendResult
+
+PIECE_ROWS = 250_000
+PIECE_BYTES = 64 << 20
+_STRETCH_ENTRIES = 100_000
+
+
+class SettledElsewhereError(Exception):
+    """Someone else decided or settled something in between: look again. Never leaves the broker."""
+
+
+class HalfSettling:
+    """Reads half messages of one store and settles them. Not thread-safe.
+
+    A piece, the unit of an append, has at most so many messages, and about so many bytes.
+    """
+
+    def __init__(
+        self,
+        reader: StoreReader,
+        writer: StoreWriter,
+        clock_ms: Callable[[], int],
+        *,
+        piece_rows: int = PIECE_ROWS,
+        piece_bytes: int = PIECE_BYTES,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._clock_ms = clock_ms
+        self._piece_rows = piece_rows
+        self._piece_bytes = piece_bytes
+
+    def settle(
+        self,
+        parts: Sequence[Batch],
+        offsets: NDArray[np.int64],
+        fates: HalfFates,
+        *,
+        closing: Sequence[Batch] = (),
+        guard: Callable[[], None] | None = None,
+        flush: str | None = None,
+    ) -> AppendResult:
+        """Append `parts`, the ops of half messages, then `closing`, if all of those are open.
+
+        SettledElsewhereError if one is not; what `guard` raises under the lock, if it does.
+        """
+        ops = self._ops(offsets)
+
+        def look_first() -> None:
+            if guard is not None:
+                guard()
+            fates.refresh()
+            if fates.are_decided(offsets).any():
+                raise SettledElsewhereError
+
+        whole = Batch.join([*parts, ops, *closing])
+        placed = self._writer.append(whole, flush=flush, guard=look_first)
+        fates.skip(len(ops))
+        return placed
+
+    def pieces(self, offsets: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Half messages, in their order, in pieces of a bounded size."""
+        sizes = [
+            self._reader.entries(HALF_TOPIC, HALF_QUEUE, start, end)["size"]
+            for start, end in runs_of(offsets)
+        ]
+        filled = np.cumsum(np.concatenate(sizes), dtype=np.int64) if sizes else np.zeros(0)
+        found = []
+        first = 0
+        while first < len(offsets):
+            limit = (int(filled[first - 1]) if first else 0) + self._piece_bytes
+            last = max(first + 1, int(np.searchsorted(filled, limit, side="right")))
+            last = min(last, first + self._piece_rows)
+            found.append(offsets[first:last])
+            first = last
+        return found
+
+    def frames(self, offsets: NDArray[np.int64]) -> Iterator[FrameBatch]:
+        """The records of half messages, in the order of the offsets."""
+        for start, end in runs_of(offsets):
+            yield from self._reader.frames(
+                HALF_TOPIC,
+                HALF_QUEUE,
+                start,
+                end,
+                batch_rows=self._piece_rows,
+                batch_bytes=self._piece_bytes,
+            )
+
+    def copies(self, offsets: NDArray[np.int64]) -> list[Batch]:
+        """The visible copies of half messages."""
+        found = []
+        for frames in self.frames(offsets):
+            halves = read_halves(frames)
+            found.append(Batch.of_copies(halves.commit(), halves.route))
+        return found
+
+    def visible_copies(self, offsets: NDArray[np.int64], place: int) -> NDArray[np.bool_]:
+        """Which half messages have a copy in the log behind an offset, though no op says so."""
+        originals: list[NDArray[np.int64]] = []
+        queues: set[tuple[str, int]] = set()
+        for frames in self.frames(offsets):
+            halves = read_halves(frames)
+            originals.append(halves.physical_offsets)
+            queues |= _queues(halves.route)
+        copied = [
+            prepared
+            for topic, queue_id in sorted(queues)
+            for prepared in self._prepared_offsets(topic, queue_id, place)
+        ]
+        if not originals or not copied:
+            return np.zeros(len(offsets), dtype=np.bool_)
+        return np.isin(np.concatenate(originals), np.concatenate(copied))
+
+    def _prepared_offsets(
+        self, topic: str, queue_id: int, place: int
+    ) -> Iterator[NDArray[np.int64]]:
+        """The prepared offsets of a queue's records that lie behind an offset of the log."""
+        start, stop = self._reader.queue_range(topic, queue_id)
+        while stop > start:
+            begin = max(start, stop - _STRETCH_ENTRIES)
+            places = self._reader.entries(topic, queue_id, begin, stop)["physical_offset"]
+            first = begin + int(np.searchsorted(places.astype(np.int64), place))
+            for frames in self._reader.frames(topic, queue_id, first, stop):
+                if len(frames):
+                    yield locate(frames).integer("preparedTransactionOffset").astype(np.int64)
+            if first > begin:
+                return
+            stop = begin
+
+    def _ops(self, offsets: NDArray[np.int64]) -> Batch:
+        host = self._writer.settings.store_host
+        return Batch.of_messages(op_messages(offsets, self._clock_ms(), host))
+
+
+def _queues(route: Route) -> set[tuple[str, int]]:
+    """The distinct queues of a route."""
+    width = int(route.queue_ids.max(initial=0)) + 1
+    codes = np.unique(route.topic_codes.astype(np.int64) * width + route.queue_ids)
+    return {(route.topics[code // width], code % width) for code in codes.tolist()}
