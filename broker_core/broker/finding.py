@@ -82,11 +82,17 @@ def find_by_id(reader: StoreReader, topics: Sequence[str], message_id: str) -> R
 
 def as_table(records: Sequence[Record], reader: StoreReader) -> pa.Table:
     """Return records as a table with all columns, in the order given."""
+    batch = decode(as_frames(records, reader), ALL_COLUMNS, reader.settings.broker_name)
+    return pa.Table.from_batches([batch], schema=schema_of(ALL_COLUMNS))
+
+
+def as_frames(records: Sequence[Record], reader: StoreReader) -> FrameBatch:
+    """Return records as they are stored, in the order given."""
     raw = [reader.log.record_bytes(record.physical_offset) for record in records]
     sizes = np.array([len(item) for item in raw], dtype=np.int32)
     starts = np.zeros(len(raw), dtype=np.int64)
     np.cumsum(sizes[:-1], out=starts[1:])
-    frames = FrameBatch(
+    return FrameBatch(
         buffer=np.frombuffer(b"".join(raw), dtype=np.uint8),
         starts=starts,
         sizes=sizes,
@@ -94,8 +100,6 @@ def as_table(records: Sequence[Record], reader: StoreReader) -> pa.Table:
         name=str(reader.root),
         verify=True,
     )
-    batch = decode(frames, ALL_COLUMNS, reader.settings.broker_name)
-    return pa.Table.from_batches([batch], schema=schema_of(ALL_COLUMNS))
 
 
 def _indexed_record(reader: StoreReader, topic: str, key: str, physical_offset: int) -> Record:

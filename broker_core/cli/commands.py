@@ -19,6 +19,7 @@ from broker_core.cli.filter import filter_
 from broker_core.cli.offsets import offsets
 from broker_core.cli.query import query
 from broker_core.cli.send import send
+from broker_core.cli.serve import serve
 from broker_core.cli.stats import stats
 from broker_core.cli.tail import tail
 from broker_core.cli.topics import topics
@@ -41,6 +42,9 @@ class _Commands(click.Group):
             # The reader of our output has had enough, as in `tail | head`.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
+        except OSError as error:
+            click.echo(f"rocketmq-broker: {error}", err=True)
+            ctx.exit(1)
         return result
 
 
@@ -68,5 +72,5 @@ def main(verbose: bool) -> None:
     logging.basicConfig(level=level, format="%(levelname)s %(name)s %(message)s")
 
 
-for _command in (topics, send, tail, query, offsets, dump, check, stats, filter_):
+for _command in (serve, topics, send, tail, query, offsets, dump, check, stats, filter_):
     main.add_command(_command)

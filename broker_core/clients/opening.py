@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 MODES = ("r", "rw")
 _ELSEWHERE = {
-    BrokerKind.REMOTE: "broker_core.clients.grpc",
-    BrokerKind.REMOTE_TLS: "broker_core.clients.grpc",
+    BrokerKind.REMOTE: "broker_core.clients.remote.client",
+    BrokerKind.REMOTE_TLS: "broker_core.clients.remote.client",
     BrokerKind.CLUSTER: "broker_core.clients.remoting.client",
 }
 

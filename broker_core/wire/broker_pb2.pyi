@@ -16,7 +16,7 @@ class HelloRequest(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., client: _Optional[str] = ...) -> None: ...
 
 class HelloReply(_message.Message):
-    __slots__ = ("protocol", "server", "broker_name", "instance", "store_host", "message_bytes", "chunk_bytes", "append_bytes")
+    __slots__ = ("protocol", "server", "broker_name", "instance", "store_host", "message_bytes", "chunk_bytes", "append_bytes", "delay_levels")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +25,7 @@ class HelloReply(_message.Message):
     MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
     APPEND_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DELAY_LEVELS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     server: str
     broker_name: str
@@ -33,7 +34,8 @@ class HelloReply(_message.Message):
     message_bytes: int
     chunk_bytes: int
     append_bytes: int
-    def __init__(self, protocol: _Optional[int] = ..., server: _Optional[str] = ..., broker_name: _Optional[str] = ..., instance: _Optional[bytes] = ..., store_host: _Optional[bytes] = ..., message_bytes: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., append_bytes: _Optional[int] = ...) -> None: ...
+    delay_levels: int
+    def __init__(self, protocol: _Optional[int] = ..., server: _Optional[str] = ..., broker_name: _Optional[str] = ..., instance: _Optional[bytes] = ..., store_host: _Optional[bytes] = ..., message_bytes: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., append_bytes: _Optional[int] = ..., delay_levels: _Optional[int] = ...) -> None: ...
 
 class Empty(_message.Message):
     __slots__ = ()

@@ -1,0 +1,48 @@
+"""`rocketmq-broker serve`: a store behind gRPC, for many clients."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import click
+
+from broker_core.errors import ConfigError
+
+
+@click.command()
+@click.option(
+    "--store",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The store's directory; else storePathRootDir of the configuration.",
+)
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A broker.conf, with Apache's names for Apache's settings.",
+)
+@click.option("--listen", metavar="HOST:PORT", help="Where to listen. [default: 127.0.0.1:8081]")
+@click.option("--create", is_flag=True, help="Make the store if there is none.")
+@click.option("--insecure", is_flag=True, help="Let other machines in without TLS and credentials.")
+def serve(
+    store: Path | None, config: Path | None, listen: str | None, create: bool, insecure: bool
+) -> None:
+    """Serve a store until SIGTERM or SIGINT, holding its lock all the time.
+
+    Logs a line when it is ready. Clients open grpc://HOST:PORT.
+    """
+    # gRPC would print a line of its own, in its own words, beside each of ours.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from broker_core.service.main import serve as serve_store
+    from broker_core.service.settings import ServiceSettings
+
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
+    )
+    settings = ServiceSettings.load(config).listening_at(listen)
+    configured = settings.store.store_path_root
+    if store is None and not configured:
+        message = "There is no store to serve; give --store, or storePathRootDir in a broker.conf."
+        raise ConfigError(message)
+    serve_store(store or Path(configured), settings, create=create, is_insecure=insecure)

@@ -1,0 +1,95 @@
+"""What a client is told when it is opened: timeouts, TLS, credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from broker_core.clients.address import BrokerAddress, BrokerKind
+from broker_core.errors import AuthenticationError, ConfigError
+
+_LOOPBACK = ("127.", "localhost:", "[::1]:")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteOptions:
+    """Options of a `grpc://` broker. Secrets are not shown by `repr`.
+
+    `timeout_ms` is for one call; `retry_ms` is for how long a call is repeated when the broker
+    can't be reached, so that a restart of it goes unnoticed.
+    """
+
+    timeout_ms: int = 30_000
+    retry_ms: int = 60_000
+    token: str | None = field(default=None, repr=False)
+    access_key: str | None = None
+    secret_key: str | None = field(default=None, repr=False)
+    security_token: str | None = field(default=None, repr=False)
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_server_name: str | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> RemoteOptions:
+        """Read options; ConfigError naming one that does not exist."""
+        known = {each.name for each in fields(cls)}
+        for name in given:
+            if name not in known:
+                names = ", ".join(sorted(known))
+                message = f"A grpc:// broker has no option {name!r}; it has {names}."
+                raise ConfigError(message)
+        options = cls(**given)
+        if (options.access_key is None) != (options.secret_key is None):
+            message = "Give both accessKey and secretKey, or neither."
+            raise ConfigError(message)
+        return options
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether there is anything to tell the broker about who asks."""
+        return self.token is not None or self.access_key is not None
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Return what every call carries to say who asks."""
+        if self.token is not None:
+            return (("authorization", f"Bearer {self.token}"),)
+        if self.access_key is not None:
+            return (
+                ("x-rocketmq-access-key", self.access_key),
+                ("x-rocketmq-secret-key", self.secret_key or ""),
+            )
+        return ()
+
+    def channel_credentials(self, address: BrokerAddress) -> grpc.ChannelCredentials | None:
+        """Return the TLS of a grpcs:// address, None for a plain one.
+
+        AuthenticationError if secrets would travel in plain text to another machine.
+        """
+        if address.kind is BrokerKind.REMOTE_TLS:
+            return grpc.ssl_channel_credentials(
+                root_certificates=_read(self.tls_ca, "tls.ca"),
+                private_key=_read(self.tls_key, "tls.key"),
+                certificate_chain=_read(self.tls_cert, "tls.cert"),
+            )
+        if self.has_credentials and not address.hosts[0].startswith(_LOOPBACK):
+            message = (
+                f"Credentials are not sent in plain text to another machine ({address.text}); use "
+                f"grpcs://."
+            )
+            raise AuthenticationError(message)
+        return None
+
+
+def _read(path: str | None, option: str) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        message = f"Can't read {path}, which {option} names: {error.strerror}."
+        raise ConfigError(message) from error

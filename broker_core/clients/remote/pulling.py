@@ -1,0 +1,87 @@
+"""Pulling a range: chunks that are fetched ahead, and a stream that goes on after a break.
+
+The broker sends as fast as the client takes; gRPC holds what is under way, a few chunks at most, so
+the network works while a batch is being decoded. When the connection breaks, the rest of the range
+is asked for again, from where the last whole chunk ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import grpc
+
+from broker_core.clients.remoting.retry import Backoff, Deadline
+from broker_core.errors import UnavailableError
+from broker_core.types import LogicalOffset, OffsetRange
+from broker_core.wire import broker_pb2 as pb
+from broker_core.wire.frames import unpack
+from broker_core.wire.methods import PULL
+
+if TYPE_CHECKING:
+    from broker_core.clients.remote.connection import Connection
+    from broker_core.codec.frames import FrameBatch
+    from broker_core.filter.pipeline import MessageFilter
+
+
+def pull(
+    connection: Connection,
+    wanted: OffsetRange,
+    message_filter: MessageFilter | None,
+    request: pb.Pull,
+) -> Iterator[FrameBatch]:
+    """Return the messages of a range; `request` says how, and is filled in with what."""
+    request.topic = wanted.queue.topic
+    request.broker_name = wanted.queue.broker_name
+    request.queue_id = wanted.queue.queue_id
+    put_filter(request, message_filter)
+    return _resumed(connection, wanted, request)
+
+
+def put_filter(request: pb.Pull, message_filter: MessageFilter | None) -> None:
+    """Put a filter's text into a request; the broker compiles it again."""
+    if message_filter is None:
+        return
+    if message_filter.sql is not None:
+        request.filter.sql = message_filter.sql.text
+    elif message_filter.tags is not None:
+        request.filter.tags = message_filter.tags.text
+
+
+def _resumed(connection: Connection, wanted: OffsetRange, request: pb.Pull) -> Iterator[FrameBatch]:
+    left = wanted
+    deadline = Deadline.after_ms(connection.options.retry_ms)
+    backoff = Backoff()
+    while True:
+        try:
+            for frames in _once(connection, left, request):
+                left = replace(left, start=LogicalOffset(frames.next_offset))
+                yield frames
+                deadline = Deadline.after_ms(connection.options.retry_ms)
+                backoff.reset()
+        except UnavailableError:
+            connection.forget()
+            if deadline.has_passed:
+                raise
+            backoff.pause(deadline)
+        else:
+            return
+
+
+def _once(connection: Connection, wanted: OffsetRange, request: pb.Pull) -> Iterator[FrameBatch]:
+    connection.greeting()
+    request.start, request.end = wanted.start, wanted.end
+    stream = connection.stream(PULL, request)
+    try:
+        while True:
+            try:
+                message = next(stream)
+            except StopIteration:
+                return
+            except grpc.RpcError as error:
+                raise connection.error_of(error) from error
+            yield unpack(message).frames(wanted.queue, connection.address.text)
+    finally:
+        stream.cancel()  # type: ignore[attr-defined]  # a gRPC call is an iterator that can end

@@ -1,0 +1,1 @@
+"""The broker as a server: the same core behind gRPC, for many clients at once."""

@@ -1,0 +1,207 @@
+"""Admission: raw records from a client, checked and made ready to be appended.
+
+What arrives are records as the log holds them, made by the client with everything but what only the
+holder of the store's lock knows. Nothing of them is trusted: each must be whole, its body must have
+its checksum, its flags must be ones that a client may set, its topic must exist and be writable and
+have the queue. Hosts are the broker's to say and are written over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.compute as pc
+
+from broker_core.codec import layout
+from broker_core.codec.copies import Route
+from broker_core.codec.decode import property_columns
+from broker_core.codec.fields import RecordFields, locate
+from broker_core.codec.frames import FrameBatch
+from broker_core.codec.gather import sliding, spans
+from broker_core.codec.hosts import is_v6
+from broker_core.codec.names import (
+    HALF_TOPIC,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    is_system_topic,
+)
+from broker_core.codec.outgoing import Encoded
+from broker_core.codec.record import decode_record
+from broker_core.errors import CorruptRecordError, IllegalMessageError, RequestError
+from broker_core.store.batch import Batch
+from broker_core.wire.frames import starts_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.clients.embedded import EmbeddedBroker
+
+_NAME = "the request"
+_STORE_ADVICE = " Run `rocketmq-broker check` on the store."
+_CLIENT_FLAGS = (
+    layout.SysFlag.COMPRESSED
+    | layout.SysFlag.MULTI_TAGS
+    | layout.COMPRESSION_MASK
+    | layout.SysFlag.STORE_HOST_V6
+)
+
+
+class Purpose(Enum):
+    """What records are sent for, which decides the topics they may be in."""
+
+    APPEND = "append"
+    PREPARE = "prepare"
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records of one request, one after another, and the address they came from."""
+
+    data: NDArray[np.uint8]
+    sizes: NDArray[np.int32]
+    born_host: bytes | None = None
+    purpose: Purpose = Purpose.APPEND
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Records of several requests as one batch, and the topics that each of them is for."""
+
+    batch: Batch
+    topics: Sequence[frozenset[str]]
+
+
+def admit(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted:
+    """Check the records of several requests and join them, in order.
+
+    IllegalMessageError or RequestError for what no client may send; TopicNotFoundError and
+    PermissionDeniedError as for `append`. One bad request spoils all of them.
+    """
+    data = np.concatenate([request.data for request in requests])
+    sizes = np.concatenate([request.sizes for request in requests]).astype(np.int32, copy=False)
+    starts = starts_of(sizes)
+    nowhere = np.zeros(len(sizes), dtype=np.int64)
+    fields = _located(FrameBatch(data, starts, sizes, nowhere, name=_NAME, verify=True))
+    store_host = broker.writer.settings.store_host
+    _check_flags(fields, store_host)
+    _check_bodies(fields, broker.writer.settings.max_message_bytes)
+    checked = _Checked(broker, fields)
+    bounds = np.cumsum([len(request) for request in requests])
+    wanted = []
+    for request, end in zip(requests, bounds.tolist(), strict=True):
+        rows = slice(end - len(request), end)
+        wanted.append(checked.topics_of(rows, request.purpose))
+        _put_host(data, starts[rows] + layout.BORN_HOST, request.born_host)
+    _put_host(data, starts + layout.STORE_HOST, store_host)
+    encoded = Encoded(data, starts, sizes, layout.STORE_TIMESTAMP)
+    return Admitted(Batch.of_copies(encoded, checked.route), wanted)
+
+
+def _located(frames: FrameBatch) -> RecordFields:
+    try:
+        return locate(frames)
+    except CorruptRecordError as error:
+        what = str(error).partition(": ")[2].removesuffix(_STORE_ADVICE)
+        message = f"The request holds bytes that are no record: {what} Nothing was written."
+        raise RequestError(message) from error
+
+
+def _check_flags(fields: RecordFields, store_host: bytes) -> None:
+    flags = fields.sys_flags
+    foreign = (flags & ~_CLIENT_FLAGS) != 0
+    is_wide = (flags & layout.SysFlag.STORE_HOST_V6) != 0
+    wrong = foreign | (is_wide != is_v6(store_host))
+    if wrong.any():
+        row = int(wrong.argmax())
+        message = (
+            f"Message {row} of the request has system flags {int(flags[row]):#x}, which a client "
+            f"can't set. Nothing was written."
+        )
+        raise RequestError(message)
+
+
+def _check_bodies(fields: RecordFields, limit: int) -> None:
+    lengths = fields.body_lengths
+    wrong = (lengths == 0) | (lengths > limit)
+    if wrong.any():
+        row = int(wrong.argmax())
+        what = "is empty" if not lengths[row] else f"has {int(lengths[row])} bytes"
+        message = (
+            f"The body of message {row} of the request {what}; bodies have 1 to {limit} bytes "
+            f"(maxMessageSize). Nothing was written."
+        )
+        raise IllegalMessageError(message)
+
+
+class _Checked:
+    """The topics of records, looked up as requests name them."""
+
+    def __init__(self, broker: EmbeddedBroker, fields: RecordFields) -> None:
+        column = spans(fields.frames.buffer, fields.topic_starts, fields.topic_lengths)
+        encoded = pc.dictionary_encode(column)
+        topics = [raw.decode("utf-8", "replace") for raw in encoded.dictionary.to_pylist()]
+        codes = encoded.indices.to_numpy().astype(np.int32)
+        self.route = Route(topics, codes, fields.integer("queueId").astype(np.int32))
+        self._broker = broker
+        self._frames = fields.frames
+
+    def topics_of(self, rows: slice, purpose: Purpose) -> frozenset[str]:
+        """The topics that the messages of one request are for, all of them allowed."""
+        codes, queue_ids = self.route.topic_codes[rows], self.route.queue_ids[rows]
+        found: set[str] = set()
+        for code in np.unique(codes).tolist():
+            topic = self.route.topics[code]
+            is_here = codes == code
+            if _is_passage(topic, purpose):
+                found |= self._destinations(topic, rows.start + np.flatnonzero(is_here))
+            elif is_system_topic(topic) or purpose is Purpose.PREPARE:
+                message = f"A client can't {purpose.value} messages in topic {topic!r}."
+                raise RequestError(message)
+            else:
+                here = queue_ids[is_here]
+                self._broker.require_writable(topic, int(here.min()), int(here.max()))
+                found.add(topic)
+        return frozenset(found)
+
+    def _destinations(self, topic: str, rows: NDArray[np.intp]) -> set[str]:
+        """Where messages belong that pass through a system topic."""
+        frames = replace(self._frames.select(rows), verify=False)
+        column = property_columns(frames, [REAL_TOPIC])[REAL_TOPIC]
+        found: set[str | None] = set(column.unique().to_pylist())
+        if SCHEDULE_TOPIC in found:  # half and delayed at once: both places are named
+            found = {name for record in frames.records() for name in _real_topics(record)}
+        if None in found or not found:
+            message = f"A message for topic {topic!r} does not say where it belongs ({REAL_TOPIC})."
+            raise RequestError(message)
+        names = {name for name in found if name is not None}
+        for name in names:
+            self._broker.require_writable(name)
+        return names
+
+
+def _is_passage(topic: str, purpose: Purpose) -> bool:
+    """Whether messages only pass through a topic, on their way to where they belong."""
+    return topic == (HALF_TOPIC if purpose is Purpose.PREPARE else SCHEDULE_TOPIC)
+
+
+def _real_topics(record: bytes) -> list[str | None]:
+    """Every place that a record names; the usual readers know only the last."""
+    head = f"{REAL_TOPIC}{NAME_VALUE_SEPARATOR}"
+    text = decode_record(record, verify=False).properties.decode("utf-8", "replace")
+    pieces = [piece for piece in text.split(PROPERTY_SEPARATOR) if piece.startswith(head)]
+    named = [piece.removeprefix(head) for piece in pieces]
+    return [name for name in named if name != SCHEDULE_TOPIC] or [None]
+
+
+def _put_host(data: NDArray[np.uint8], at: NDArray[np.int64], host: bytes | None) -> None:
+    if host is not None:
+        sliding(data, np.dtype((np.void, len(host))))[at] = np.void(host)

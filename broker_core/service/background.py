@@ -1,0 +1,71 @@
+"""Background services: what a broker does by itself, every so often, on a clock that can be turned.
+
+A service is a function and an interval. One thread runs them in turn, each when it is due; one that
+fails is told of in the log and tried again next time, since a broker must not stop serving because
+a file could not be deleted. Tests call `run_due` with a clock of their own and need no thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from broker_core.errors import BrokerError
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Something to do every so often."""
+
+    name: str
+    interval_ms: int
+    run: Callable[[], object]
+
+
+class Background:
+    """Services and when each is due next. `clock_ms` may be any that does not go back."""
+
+    def __init__(self, services: Sequence[Service], clock_ms: Callable[[], int]) -> None:
+        self._services = services
+        self._clock_ms = clock_ms
+        now = clock_ms()
+        self._due_ms = {service.name: now + service.interval_ms for service in services}
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def run_due(self) -> float:
+        """Run what is due; seconds until something is due again."""
+        for service in self._services:
+            if self._due_ms[service.name] <= self._clock_ms():
+                self._run(service)
+                self._due_ms[service.name] = self._clock_ms() + service.interval_ms
+        next_ms = min(self._due_ms.values(), default=self._clock_ms() + 1000)
+        return max(0.0, (next_ms - self._clock_ms()) / 1000)
+
+    def start(self) -> None:
+        """Run services in a thread until `stop`."""
+        self._thread = threading.Thread(target=self._loop, name="background", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, after the service that it is at."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _loop(self) -> None:
+        pause_s = 0.0
+        while not self._stopped.wait(pause_s):
+            pause_s = self.run_due()
+
+    def _run(self, service: Service) -> None:
+        try:
+            service.run()
+        except BrokerError as error:
+            _LOG.warning("event=service_failed service=%s error=%s", service.name, error)
+        except Exception:  # noqa: BLE001 - logged, and tried again when it is due next
+            _LOG.exception("event=service_failed service=%s", service.name)

@@ -1,0 +1,205 @@
+"""Group commit: appends that wait at the same time become one append, with one fsync.
+
+Whoever finds nobody at it leads: takes all that waits, up to a limit, checks and appends it as one
+batch, wakes those it did it for, and hands the lead to the next who came meanwhile. So a lone
+sender pays no detour, and the more senders there are, the larger the groups. Each request stays
+whole, in order, and gets its own answer; one that is refused does not harm the others.
+
+Memory is bounded: requests beyond `max_bytes` in flight wait for room before they are read, and are
+refused when their time is over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from broker_core.errors import BrokerError, UnavailableError
+from broker_core.service.admission import admit
+from broker_core.types import AppendResult
+
+if TYPE_CHECKING:
+    from broker_core.service.admission import Admitted, Records
+    from broker_core.service.core import Core
+
+GROUP_BYTES = 16 << 20
+
+Permit = Callable[[Collection[str]], None]
+"""Raises PermissionDeniedError unless the sender may write to all of these topics."""
+
+
+def permit_all(topics: Collection[str]) -> None:
+    """Nobody is asked who they are."""
+    del topics
+
+
+@dataclass
+class Job:
+    """One request on its way into the log."""
+
+    records: Records
+    flush: str = "async"
+    permit: Permit = permit_all
+    deadline_s: float | None = None
+    placed: AppendResult | None = None
+    error: BaseException | None = None
+    is_leader: bool = False
+    turn: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes that it holds in memory."""
+        return len(self.records.data)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is an answer."""
+        return self.placed is not None or self.error is not None
+
+
+class GroupCommit:
+    """The one way of clients' messages into the log. Thread-safe."""
+
+    def __init__(
+        self, core: Core, max_bytes: int, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._core = core
+        self._max_bytes = max_bytes
+        self._monotonic = monotonic
+        self._changed = threading.Condition()
+        self._waiting: deque[Job] = deque()
+        self._held_bytes = 0
+        self._is_led = False
+        self.groups = 0
+        self.requests = 0
+
+    def append(self, job: Job) -> AppendResult:
+        """Append a request's messages, together with whatever else waits.
+
+        To be called within `room` for it. UnavailableError if its deadline passes before it was
+        begun; then nothing was written.
+        """
+        with self._changed:
+            self._waiting.append(job)
+            if not self._is_led:
+                self._is_led = job.is_leader = True
+        if not job.is_leader:
+            job.turn.wait()
+        if job.is_leader and not job.is_done:
+            self._lead(job)
+        if job.error is not None:
+            raise job.error
+        assert job.placed is not None
+        return job.placed
+
+    # Room
+
+    @contextmanager
+    def room(self, size_bytes: int, deadline_s: float | None) -> Iterator[None]:
+        """Hold room for a request over a block; UnavailableError if there is none in time."""
+        with self._changed:
+            while self._held_bytes and self._held_bytes + size_bytes > self._max_bytes:
+                if not self._changed.wait(self._left_s(deadline_s)):
+                    raise _busy(self._held_bytes)
+            self._held_bytes += size_bytes
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held_bytes -= size_bytes
+                self._changed.notify_all()
+
+    def _left_s(self, deadline_s: float | None) -> float | None:
+        return None if deadline_s is None else max(0.0, deadline_s - self._monotonic())
+
+    # Leading
+
+    def _lead(self, leader: Job) -> None:
+        """Do one group, which has the leader's own job in it, and pass the lead on."""
+        try:
+            while not leader.is_done:
+                group = self._take()
+                self._do(group)
+                for job in group:
+                    if job is not leader:
+                        job.turn.set()
+        finally:
+            self._pass_on()
+
+    def _take(self) -> list[Job]:
+        taken: list[Job] = []
+        size_bytes = 0
+        with self._changed:
+            while self._waiting:
+                size_bytes += self._waiting[0].size_bytes
+                if taken and size_bytes > GROUP_BYTES:
+                    break
+                taken.append(self._waiting.popleft())
+        return taken
+
+    def _pass_on(self) -> None:
+        with self._changed:
+            self._is_led = bool(self._waiting)
+            if self._waiting:
+                self._waiting[0].is_leader = True
+                self._waiting[0].turn.set()
+
+    def _do(self, group: Sequence[Job]) -> None:
+        """Answer every job of a group."""
+        live = []
+        for job in group:
+            if self._left_s(job.deadline_s) == 0:
+                job.error = _busy(self._held_bytes)
+            else:
+                live.append(job)
+        if not live:
+            return
+        try:
+            self._append(live)
+        except BrokerError as error:
+            if len(live) == 1:
+                live[0].error = error
+                return
+            for job in live:  # one of them spoiled it: let each have its own answer
+                self._do([job])
+        except BaseException as error:  # noqa: BLE001 - raised by those who wait for it
+            for job in live:
+                job.error = error
+
+    def _append(self, group: Sequence[Job]) -> None:
+        with self._core.broker() as broker:
+            admitted = admit(broker, [job.records for job in group])
+        _require_permits(group, admitted)
+        flush = "sync" if any(job.flush == "sync" for job in group) else "async"
+        placed = self._core.writer.append(admitted.batch, flush=flush)
+        self.groups += 1
+        self.requests += len(group)
+        first = 0
+        for job in group:
+            rows = slice(first, first + len(job.records))
+            first += len(job.records)
+            job.placed = AppendResult(
+                queue_ids=placed.queue_ids[rows],
+                queue_offsets=placed.queue_offsets[rows],
+                physical_offsets=placed.physical_offsets[rows],
+                sizes=placed.sizes[rows],
+                store_timestamp_ms=placed.store_timestamp_ms,
+            )
+
+
+def _require_permits(group: Sequence[Job], admitted: Admitted) -> None:
+    for job, topics in zip(group, admitted.topics, strict=True):
+        job.permit(topics)
+
+
+def _busy(held_bytes: int) -> UnavailableError:
+    message = (
+        f"The broker could not append in time: {held_bytes} bytes of requests are being served. "
+        f"Nothing was written; try again later, or with a longer timeout."
+    )
+    return UnavailableError(message)

@@ -1,0 +1,129 @@
+"""A server from start to end: the one place where it is put together.
+
+Start: settings, store (recovered if need be), services, port; one line when it is ready. End: on
+SIGTERM or SIGINT no new calls, those under way may finish, then everything is flushed and the store
+is marked closed, so that the next to open it, ours or Apache's, trusts it all.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from broker_core.errors import ConfigError
+from broker_core.service.background import Background, Service
+from broker_core.service.core import Core
+from broker_core.service.server import BrokerServer
+
+if TYPE_CHECKING:
+    from broker_core.service.settings import ServiceSettings
+    from broker_core.store.recovery import Progress
+
+_LOG = logging.getLogger(__name__)
+GRACE_S = 5.0
+
+
+class RecoveryLog:
+    """Tells in the log how far a recovery is, once a second at most."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._told_s = monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Take note of so many bytes of the log of so many."""
+        now_s = self._monotonic()
+        if now_s - self._told_s >= 1.0:
+            self._told_s = now_s
+            percent = 100 * done // max(total, 1)
+            _LOG.info("event=recovering percent=%d done=%d total=%d", percent, done, total)
+
+
+class BrokerProcess:
+    """A core, its server and its services, started together and stopped in the right order."""
+
+    def __init__(
+        self,
+        root: Path,
+        settings: ServiceSettings,
+        *,
+        create: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        self.settings = settings
+        self.core = Core.open(root, settings.store, create=create, progress=progress)
+        try:
+            self.server = BrokerServer(self.core, settings)
+        except BaseException:
+            self.core.close()
+            raise
+        self.background = Background(services(self.core, settings), self.core.clock_ms)
+
+    @property
+    def port(self) -> int:
+        """The port that clients connect to."""
+        return self.server.port
+
+    @property
+    def address(self) -> str:
+        """The address that clients on this machine open."""
+        return f"grpc://{self.settings.listen.rpartition(':')[0]}:{self.port}"
+
+    def start(self) -> None:
+        """Serve."""
+        self.background.start()
+        self.server.start()
+
+    def stop(self, grace_s: float = GRACE_S) -> None:
+        """Let calls end, flush, close the store."""
+        self.server.stop(grace_s)
+        self.background.stop()
+        self.core.close()
+
+
+def services(core: Core, settings: ServiceSettings) -> list[Service]:
+    """What the broker does by itself."""
+    return [
+        Service("flush", settings.flush_interval_ms, core.writer.flush),
+        Service("retention", settings.clean_interval_ms, core.writer.delete_expired),
+    ]
+
+
+def serve(
+    root: Path,
+    settings: ServiceSettings,
+    *,
+    create: bool = False,
+    is_insecure: bool = False,
+) -> None:
+    """Serve a store until a signal ends it; an error of broker_core if it can't begin."""
+    if not (settings.is_loopback or is_insecure):
+        message = (
+            f"{settings.listen} can be reached by other machines, but neither TLS nor credentials "
+            f"are set up; add --insecure if that is meant, or listen at 127.0.0.1."
+        )
+        raise ConfigError(message)
+    for line in settings.warnings():
+        _LOG.warning("event=config %s", line)
+    broker = BrokerProcess(root, settings, create=create, progress=RecoveryLog())
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    broker.start()
+    _LOG.info("event=ready store=%s address=%s pid=%d", root, broker.address, os.getpid())
+    stop.wait()
+    _LOG.info("event=stopping")
+    broker.stop()
+    _LOG.info("event=stopped store=%s", root)

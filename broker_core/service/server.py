@@ -1,0 +1,161 @@
+"""The gRPC server: handlers for every method, over one core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+import grpc
+
+from broker_core.errors import ConfigError, UnsupportedError
+from broker_core.service.calls import Boundary, Call, Handler, Observe
+from broker_core.service.group_commit import GroupCommit
+from broker_core.service.identity import ANYONE, Identity
+from broker_core.service.reading import Reading
+from broker_core.service.repeats import Repeats
+from broker_core.service.writing import Writing
+from broker_core.wire import broker_pb2 as pb
+from broker_core.wire import methods
+from broker_core.wire.methods import METHODS, PROTOCOL, SERVICE, Method
+
+if TYPE_CHECKING:
+    from broker_core.service.core import Core
+    from broker_core.service.settings import ServiceSettings
+
+_HEAD_BYTES = 16 << 10
+Identify = Callable[[grpc.ServicerContext], Identity]
+
+
+def anyone(context: grpc.ServicerContext) -> Identity:
+    """Ask for no credentials."""
+    del context
+    return ANYONE
+
+
+def unobserved(method: Method, seconds: float, status: str) -> None:
+    """Tell nobody of calls."""
+    del method, seconds, status
+
+
+class BrokerServer:
+    """A core behind a port. `start` returns when clients can connect."""
+
+    def __init__(
+        self,
+        core: Core,
+        settings: ServiceSettings,
+        *,
+        credentials: grpc.ServerCredentials | None = None,
+        identify: Identify = anyone,
+        observe: Observe = unobserved,
+    ) -> None:
+        self._core = core
+        self._settings = settings
+        self.group_commit = GroupCommit(core, settings.in_flight_bytes)
+        self._threads = ThreadPoolExecutor(settings.max_calls, thread_name_prefix="call")
+        self._server = grpc.server(
+            self._threads,
+            maximum_concurrent_rpcs=settings.max_calls,
+            options=server_options(settings),
+        )
+        boundary = Boundary(identify, observe)
+        handlers = self._handlers()
+        self._server.add_generic_rpc_handlers(
+            [
+                grpc.method_handlers_generic_handler(
+                    SERVICE,
+                    {each.name: boundary.rpc_handler(each, handlers[each]) for each in METHODS},
+                )
+            ]
+        )
+        self.port = self._bind(credentials)
+
+    def _bind(self, credentials: grpc.ServerCredentials | None) -> int:
+        listen = self._settings.listen
+        try:
+            if credentials is None:
+                return int(self._server.add_insecure_port(listen))
+            return int(self._server.add_secure_port(listen, credentials))
+        except RuntimeError as error:
+            message = f"Can't listen at {listen}: the address is taken or not of this machine."
+            raise ConfigError(message) from error
+
+    def start(self) -> None:
+        """Serve."""
+        self._server.start()
+
+    def stop(self, grace_s: float) -> None:
+        """Take no new calls, let those under way end within `grace_s`, end the rest."""
+        self._core.begin_stop()
+        self._server.stop(grace_s).wait()
+        self._threads.shutdown(wait=True)
+
+    def _handlers(self) -> Mapping[Method, Handler]:
+        limits = self._settings.limits
+        reading = Reading(self._core, limits)
+        writing = Writing(self._core, limits, self.group_commit, Repeats(self._core))
+        return {
+            methods.HELLO: self._hello,
+            methods.TOPICS: reading.topics,
+            methods.DESCRIBE: reading.describe,
+            methods.OFFSETS: reading.offsets,
+            methods.OFFSET_AT: reading.offset_at,
+            methods.CONSUMER_OFFSETS: reading.consumer_offsets,
+            methods.AWAIT: reading.wait,
+            methods.PULL: reading.pull,
+            methods.QUERY: reading.query,
+            methods.MESSAGE: reading.message,
+            methods.CREATE_TOPIC: writing.create_topic,
+            methods.ADD_QUEUES: writing.add_queues,
+            methods.DELETE_TOPIC: writing.delete_topic,
+            methods.COMMIT_OFFSET: writing.commit_offset,
+            methods.APPEND: writing.append,
+            methods.APPEND_CHUNKS: writing.append_chunks,
+            methods.DELETE_BEFORE: writing.delete_before,
+        }
+
+    def _hello(self, request: pb.HelloRequest, call: Call) -> pb.HelloReply:
+        del call
+        if request.protocol != PROTOCOL:
+            message = (
+                f"This broker speaks protocol {PROTOCOL}, the client {request.protocol}; use the "
+                f"same version of pyspark-rocketmq on both ends."
+            )
+            raise UnsupportedError(message)
+        limits = self._settings.limits
+        return pb.HelloReply(
+            protocol=PROTOCOL,
+            server=f"pyspark-rocketmq {version()}",
+            broker_name=self._core.settings.broker_name,
+            instance=self._core.instance,
+            store_host=self._core.settings.store_host,
+            message_bytes=limits.message_bytes,
+            chunk_bytes=limits.chunk_bytes,
+            append_bytes=limits.append_bytes,
+            delay_levels=len(self._core.settings.delay_levels_ms),
+        )
+
+
+def version() -> str:
+    """Return the installed version, "source" without an installation."""
+    try:
+        return metadata.version("pyspark-rocketmq")
+    except metadata.PackageNotFoundError:
+        return "source"
+
+
+def server_options(settings: ServiceSettings) -> list[tuple[str, int]]:
+    """Return gRPC's own settings: how large messages may be, how dead connections are found."""
+    return [
+        ("grpc.max_receive_message_length", settings.limits.request_bytes),
+        ("grpc.max_send_message_length", settings.limits.reply_bytes),
+        ("grpc.max_metadata_size", _HEAD_BYTES),
+        ("grpc.max_concurrent_streams", settings.max_calls),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        ("grpc.so_reuseport", 0),
+    ]
