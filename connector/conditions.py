@@ -176,6 +176,69 @@ CATALOGUE: dict[str, Condition] = {
     "ROCKETMQ_SCHEMA.UNKNOWN_COLUMN": Condition(
         "42703", "Option {columns} names '{column}', which is no column.{hint} Known: {known}."
     ),
+    "ROCKETMQ_SINK.BODY_TOO_LARGE": Condition(
+        "22001",
+        "A row for topic {topic} has a body of {size} bytes; the limit is {limit} ({option}). "
+        "Nothing of this batch is visible.",
+    ),
+    "ROCKETMQ_SINK.COLUMN_MISSING": Condition(
+        "42703", "The sink needs a column '{column}': {purpose} The DataFrame has {found}."
+    ),
+    "ROCKETMQ_SINK.COLUMN_TWICE": Condition(
+        "42711", "Columns '{column}' and '{alias}' mean the same to the sink. Keep one of them."
+    ),
+    "ROCKETMQ_SINK.COLUMN_TYPE": Condition(
+        "42K09", "Column '{column}' is {found}, but the sink takes {expected}. Cast it."
+    ),
+    "ROCKETMQ_SINK.DELAY_LEVEL": Condition(
+        "22023",
+        "A row for topic {topic} has delayLevel {level}; levels are 1 to {levels}, null or 0 for "
+        "no delay. Nothing of this batch is visible.",
+    ),
+    "ROCKETMQ_SINK.EMPTY_BODY": Condition(
+        "22004",
+        "A row for topic {topic} has no body, null or empty, which RocketMQ's clients refuse. "
+        "Filter such rows out. Nothing of this batch is visible.",
+    ),
+    "ROCKETMQ_SINK.EXACTLY_ONCE_UNSUPPORTED": Condition(
+        "0A000",
+        "{broker} can't write exactly once: {reason} Set {option}=at-least-once.",
+    ),
+    "ROCKETMQ_SINK.ILLEGAL_TEXT": Condition(
+        "22023",
+        "A row for topic {topic} has {what} '{text}', which {why}. Nothing of this batch is "
+        "visible.",
+    ),
+    "ROCKETMQ_SINK.NULL_TOPIC": Condition(
+        "22004",
+        "A row has no topic. Fill the column 'topic', or set the option {option} for all rows. "
+        "Nothing of this batch is visible.",
+    ),
+    "ROCKETMQ_SINK.OVERWRITE": Condition(
+        "0A000",
+        "Mode overwrite is not supported: a topic can only be appended to. Use .mode('append').",
+    ),
+    "ROCKETMQ_SINK.QUEUE_OUT_OF_RANGE": Condition(
+        "22003",
+        "A row for topic {topic} has queueId {queue_id}, but the topic has {count} queues to write "
+        "to, numbered from 0. Nothing of this batch is visible.",
+    ),
+    "ROCKETMQ_SINK.RESERVED_PROPERTY": Condition(
+        "22023",
+        "A row for topic {topic} has the property {name}, which RocketMQ keeps for itself. Rename "
+        "it{hint}. Nothing of this batch is visible.",
+    ),
+    "ROCKETMQ_SINK.TOPIC_MISSING": Condition(
+        "42704",
+        "Topic {topic} does not exist on {broker}. Create it, or set {option} to the number of "
+        "queues it should have. Nothing of this batch is visible.",
+    ),
+    "ROCKETMQ_SINK.WRITTEN_TWICE": Condition(
+        "42710",
+        "{batch} was already written in this run: one foreachBatch has two writes that the sink "
+        "can't tell apart, and the rows of the second were not written. Give each of them its own "
+        "{option}.",
+    ),
     "ROCKETMQ_TOPIC_NOT_FOUND": Condition(
         "42704",
         "Topic {topic} does not exist on {broker}. Create it, or correct the option {option}.",

@@ -413,6 +413,107 @@ def schema_unknown_column(column: str, nearest: str | None, known: Iterable[str]
     )
 
 
+# ROCKETMQ_SINK
+
+
+def sink_body_too_large(topic: str, size: int, limit: int) -> WriteError:
+    """A body over the limit."""
+    return WriteError(
+        "ROCKETMQ_SINK.BODY_TOO_LARGE",
+        {"topic": topic, "size": size, "limit": limit, "option": names.MAX_MESSAGE_SIZE},
+    )
+
+
+def sink_column_missing(column: str, purpose: str, found: Iterable[str]) -> SchemaError:
+    """A column that a message can't do without."""
+    return SchemaError(
+        "ROCKETMQ_SINK.COLUMN_MISSING",
+        {"column": column, "purpose": purpose, "found": listed(found)},
+    )
+
+
+def sink_column_twice(column: str, alias: str) -> SchemaError:
+    """A column under both of its names."""
+    return SchemaError("ROCKETMQ_SINK.COLUMN_TWICE", {"column": column, "alias": alias})
+
+
+def sink_column_type(column: str, found: str, expected: str) -> SchemaError:
+    """A column of a type that no message property has."""
+    return SchemaError(
+        "ROCKETMQ_SINK.COLUMN_TYPE", {"column": column, "found": found, "expected": expected}
+    )
+
+
+def sink_delay_level(topic: str, level: int, levels: int) -> WriteError:
+    """A delay level that does not exist."""
+    return WriteError(
+        "ROCKETMQ_SINK.DELAY_LEVEL", {"topic": topic, "level": level, "levels": levels}
+    )
+
+
+def sink_empty_body(topic: str) -> WriteError:
+    """A row without a body."""
+    return WriteError("ROCKETMQ_SINK.EMPTY_BODY", {"topic": topic})
+
+
+def sink_exactly_once_unsupported(broker: str, reason: str) -> OptionError:
+    """A broker that can't refuse a repeated batch."""
+    return OptionError(
+        "ROCKETMQ_SINK.EXACTLY_ONCE_UNSUPPORTED",
+        {"broker": broker, "reason": reason, "option": names.DELIVERY},
+    )
+
+
+def sink_illegal_text(topic: str, what: str, text: str, why: str) -> WriteError:
+    """A text that can't be stored as it is."""
+    return WriteError(
+        "ROCKETMQ_SINK.ILLEGAL_TEXT",
+        {"topic": topic, "what": what, "text": shown(ascii(text)[1:-1]), "why": why},
+    )
+
+
+def sink_null_topic() -> WriteError:
+    """A row that says nowhere where it belongs."""
+    return WriteError("ROCKETMQ_SINK.NULL_TOPIC", {"option": names.TOPIC})
+
+
+def sink_overwrite() -> WriteError:
+    """A save mode that a log of messages does not have."""
+    return WriteError("ROCKETMQ_SINK.OVERWRITE", {})
+
+
+def sink_queue_out_of_range(topic: str, queue_id: int, count: int) -> WriteError:
+    """A queue that the topic does not have."""
+    return WriteError(
+        "ROCKETMQ_SINK.QUEUE_OUT_OF_RANGE", {"topic": topic, "queue_id": queue_id, "count": count}
+    )
+
+
+def sink_reserved_property(topic: str, name: str, column: str | None) -> WriteError:
+    """A user property with a name of RocketMQ's; `column` is what sets it, if anything does."""
+    hint = f", or use the column '{column}'" if column else ""
+    return WriteError(
+        "ROCKETMQ_SINK.RESERVED_PROPERTY", {"topic": topic, "name": shown(name), "hint": hint}
+    )
+
+
+def sink_topic_missing(topic: str, broker: str) -> WriteError:
+    """A row for a topic that does not exist."""
+    return WriteError(
+        "ROCKETMQ_SINK.TOPIC_MISSING",
+        {"topic": shown(topic), "broker": broker, "option": names.CREATE_TOPIC},
+    )
+
+
+def sink_written_twice(batch: object) -> WriteError:
+    """Two writes of one foreachBatch that can't be told apart."""
+    text = str(batch)
+    return WriteError(
+        "ROCKETMQ_SINK.WRITTEN_TWICE",
+        {"batch": text[:1].upper() + text[1:], "option": names.TXN_NAME},
+    )
+
+
 # ROCKETMQ_TOPIC_NOT_FOUND
 
 

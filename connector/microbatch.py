@@ -67,7 +67,10 @@ class MicroBatches:
         """Where the batch after `start` ends; `start` itself if there is nothing to run."""
         self._pause_if_idle()
         self._report_progress(start)
-        bounds = self._queues.settled_bounds(self._options.subscription, start)
+        options = self._options
+        bounds = self._queues.settled_bounds(
+            options.subscription, start, may_lack=not options.fail_on_data_loss
+        )
         end = self._end(start, bounds, limits)
         self._idle_since_ms = self._clock.now_ms() if end == start else None
         return end
@@ -83,7 +86,11 @@ class MicroBatches:
         has_new_queues = not start.keys() >= end.keys()
         bounds: dict[QueueRef, Bounds] = {}
         if has_new_queues or self._target is not None:
-            bounds = self._queues.bounds(self._options.subscription, {*start, *end})
+            bounds = self._queues.bounds(
+                self._options.subscription,
+                {*start, *end},
+                may_lack=not self._options.fail_on_data_loss,
+            )
         if self._target is not None:
             check_target(end, self._target, bounds)
         self._log_skipped(start, end, resolved)

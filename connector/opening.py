@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from broker_core import errors as core
 from connector import errors
@@ -71,7 +71,7 @@ def translate(
     return errors.broker_failed(address, action, error)
 
 
-def _credentials(client: ClientOptions) -> dict[str, str]:
+def _credentials(client: ClientOptions) -> dict[str, Any]:
     given = {
         "access_key": client.access_key,
         "secret_key": client.secret_key,

@@ -2,7 +2,7 @@
 
 Every question is repeated as `fetchOffset.numRetries` says, on a broker opened anew, and answers
 are plain values for the planner. A topic that is named and missing is an error, unless the query
-has read it before: then it is gone, and data loss is the planner's decision.
+has read it before, or tolerates data loss: then it is gone, and that is the planner's business.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 from connector import errors
 from connector.opening import translate
 from connector.plan.positions import Answers, AtGroup, Bounds, Position, times_needed
-from connector.plan.subscription import Pattern, Subscription
+from connector.plan.subscription import Assigned, Pattern, Subscription, Topics
 
 if TYPE_CHECKING:
     from broker_core.api import Broker
@@ -43,35 +43,47 @@ class Queues:
         self._broker: Broker | None = None
 
     def bounds(
-        self, subscription: Subscription, known: Collection[QueueRef] = ()
+        self,
+        subscription: Subscription,
+        known: Collection[QueueRef] = (),
+        *,
+        may_lack: bool = False,
     ) -> dict[QueueRef, Bounds]:
-        """What every subscribed queue holds now, in order; queues `known` before may be gone."""
+        """What every subscribed queue holds now, in order.
+
+        A topic whose queues were `known` before may be gone, and with `may_lack` any topic may.
+        """
         topics_known = {queue.topic for queue in known}
 
         def ask(broker: Broker) -> dict[QueueRef, Bounds]:
             existing = broker.topics() if isinstance(subscription, Pattern) else []
             found: dict[QueueRef, Bounds] = {}
             for topic in subscription.needed(existing):
-                may_be_gone = topic in topics_known or isinstance(subscription, Pattern)
+                is_named = isinstance(subscription, Topics | Assigned)
+                may_be_gone = may_lack or topic in topics_known or not is_named
                 found |= _bounds_of(broker, topic, may_be_gone=may_be_gone)
             return {queue: found[queue] for queue in subscription.select(found)}
 
         return self._ask("list the queues to read", ask, subscription.option)
 
     def settled_bounds(
-        self, subscription: Subscription, start: Mapping[QueueRef, LogicalOffset]
+        self,
+        subscription: Subscription,
+        start: Mapping[QueueRef, LogicalOffset],
+        *,
+        may_lack: bool = False,
     ) -> dict[QueueRef, Bounds]:
         """As `bounds`, asked again while a queue seems shorter than what was read of it.
 
         A broker that has just started, or a route that is being changed, may answer with less than
         is there; only an answer that is repeated is believed.
         """
-        found = self.bounds(subscription, start)
+        found = self.bounds(subscription, start, may_lack=may_lack)
         for _ in range(self._retry.attempts - 1):
             if all(found[queue].latest >= start[queue] for queue in start if queue in found):
                 break
             self._clock.sleep_ms(self._retry.interval_ms)
-            found = self.bounds(subscription, start)
+            found = self.bounds(subscription, start, may_lack=may_lack)
         return found
 
     def answers(self, position: Position, queues: Collection[QueueRef]) -> Answers:

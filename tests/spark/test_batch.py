@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tests.kit.source_store import SourceStore
@@ -251,7 +251,7 @@ def test_a_temporary_view_passes_options(spark: SparkSession, filled: SourceStor
     rows = spark.sql("SELECT queueId, count(*) FROM messages GROUP BY 1 ORDER BY 1").collect()
 
     spark.catalog.dropTempView("messages")
-    assert rows == [Row(0, 5), Row(1, 3)]
+    assert [tuple(row) for row in rows] == [(0, 5), (1, 3)]
 
 
 def test_a_store_that_is_not_there_is_named(spark: SparkSession, store: SourceStore) -> None:

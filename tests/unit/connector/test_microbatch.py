@@ -197,6 +197,24 @@ def test_a_tolerated_deletion_forgets_the_topic(broker: MemoryBroker) -> None:
     assert run.spans(start, end) == [(0, 9, 10)]
 
 
+def test_a_topic_that_was_forgotten_stays_forgotten_until_it_returns(
+    broker: MemoryBroker,
+) -> None:
+    run = Run(broker, subscribe="t,u", failOnDataLoss="false")
+
+    assert run.advance(at(9, 4)) == at(10, 4)
+    broker.create_topic("u", 1)
+    broker.put(QueueRef("u", "broker-a", 0), b"x")
+    end = run.advance(at(10, 4))
+
+    assert [str(each.queue) for each in run.batches.plan(at(10, 4), end)] == ["u/broker-a/0"]
+
+
+def test_a_strict_query_does_not_forget_a_topic_that_it_names(broker: MemoryBroker) -> None:
+    with pytest.raises(TopicNotFoundError, match="Topic u"):
+        Run(broker, subscribe="t,u").advance(at(9, 4))
+
+
 def test_an_offset_without_queues_is_never_written(broker: MemoryBroker) -> None:
     run = Run(broker, subscribePattern="t")
     broker.delete_topic("t")
