@@ -112,7 +112,26 @@ class IndexCheck:
                 f"entry {row + FIRST_ENTRY} has hash {int(self._hashes[row])} and physical offset "
                 f"{int(self._offsets[row])}, where no record with such a key begins"
             )
-        begin = self._file.header.begin_timestamp
+        yield from self._times(fields, rows, at, is_record)
+
+    def _times(
+        self,
+        fields: DispatchFields,
+        rows: NDArray[np.intp],
+        at: NDArray[np.intp],
+        is_record: NDArray[np.bool_],
+    ) -> Iterator[str]:
+        """What contradicts the store times of the records that entries `rows` point to."""
+        header = self._file.header
+        begin = header.begin_timestamp
+        for name, row, said in (
+            ("begins", 0, begin),
+            ("ends", len(self._offsets) - 1, header.end_timestamp),
+        ):
+            found = np.flatnonzero((rows == row) & is_record)
+            if len(found) and int(fields.store_timestamps[at[found[0]]]) != said:
+                stored = int(fields.store_timestamps[at[found[0]]])
+                yield f"its header {name} at time {said}, its record at {stored}"
         elapsed = np.maximum((fields.store_timestamps[at] - begin) // 1000, 0)
         late = np.flatnonzero(is_record & (elapsed != self._seconds[rows]) & (rows > 0))
         if len(late):
