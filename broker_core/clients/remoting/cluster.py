@@ -32,7 +32,7 @@ from broker_core.clients.remoting.topics import Topics
 from broker_core.clients.remoting.transactions import HalfMessage, Transactions
 from broker_core.clients.remoting.writing import Writing
 from broker_core.codec.decode import DEFAULT_COLUMNS, decode, schema_of
-from broker_core.errors import RequestError, UnsupportedError
+from broker_core.errors import OffsetRangeError, RequestError, UnsupportedError
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 
@@ -201,6 +201,13 @@ class ClusterBroker:
             low if start is None else LogicalOffset(start),
             high if end is None else LogicalOffset(end),
         )
+        if not low <= wanted.start <= wanted.end <= high:
+            raise OffsetRangeError(
+                f"Queue {wanted.queue} holds messages {low} to {high - 1}, not all of"
+                f" {wanted.start} to {wanted.end - 1}.",
+                low,
+                high,
+            )
         batches = self.pull(wanted, message_filter=message_filter)
         rows = [decode(frames, wanted_columns, queue.broker_name) for frames in batches]
         return pa.Table.from_batches(rows, schema=schema)

@@ -4,6 +4,7 @@ What an answer means for an exact range:
 
     records, or "nothing matched" with a filter    covered up to where the broker looked
     nothing yet, though it must be there           ask again soon: not dispatched yet, or a replica
+    nothing, and the queue ends before the range   the same for a second, then OffsetRangeError
     offset moved, or records missing               OffsetRangeError: part of the range is gone
     busy, or no answer at all                      ask again, after pauses that grow
     connection lost                                look the broker up again, and go on from there
@@ -41,6 +42,8 @@ from broker_core.types import OffsetRange
 
 _FIRST_SPAN = 32_768
 _FIRST_FILTERED_SPAN = 8_192
+_GRACE_MS = 1_000
+"""How long a queue may seem to end too early: brokers make messages visible with some delay."""
 _PULL_CODES = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -96,6 +99,7 @@ class Puller:
         self._broker_id = self._connected_id = MASTER
         self._backoff = Backoff()
         self._be_patient()
+        self._short_since: Deadline | None = None
         self._last_failure: UnavailableError | None = None
         self._in_flight: dict[Pending, Span[Reply]] = {}
         self._connection: Connection | None = None
@@ -156,7 +160,7 @@ class Puller:
             self._window.retry(span)
             return False
         self._window.accept(span, reply.end, reply, len(reply.body))
-        self._last_failure = None
+        self._last_failure = self._short_since = None
         self._backoff.reset()
         self._be_patient()
         return True
@@ -201,15 +205,22 @@ class Puller:
                 found.maximum,
             )
         if found.code == ResponseCode.PULL_OFFSET_MOVED:
-            raise OffsetRangeError(
-                f"Queue {queue} ends at {found.maximum}, so messages {span.start} to"
-                f" {span.end - 1} are not there. Was the topic created anew?",
-                found.minimum,
-                found.maximum,
-            )
+            raise self._beyond_end(found)
+
+    def _beyond_end(self, found: PullAnswer) -> OffsetRangeError:
+        return OffsetRangeError(
+            f"Queue {self._wanted.queue} ends at {found.maximum}, so messages up to"
+            f" {self._wanted.end - 1} are not there. Was the topic created anew?",
+            found.minimum,
+            found.maximum,
+        )
 
     def _not_here(self, found: PullAnswer) -> None:
         """Note why there is nothing; where a replica has nothing, the master is asked."""
+        if self._broker_id == MASTER and found.maximum < self._wanted.end:
+            self._short_since = self._short_since or Deadline.after_ms(_GRACE_MS)
+            if self._short_since.has_passed:
+                raise self._beyond_end(found)
         self._last_failure = UnavailableError(
             f"{self._who} has messages {found.minimum} to {found.maximum - 1} of queue"
             f" {self._wanted.queue} and gives none from {self._window.first} on."

@@ -3,7 +3,8 @@
 A piece holds messages of one topic for one lane (topics.py) with the same system flags, no larger
 than a request should be. Its messages keep their order, and pieces of a lane are in order too, so a
 lane that is sent piece by piece keeps the order of its messages. A message that RocketMQ takes only
-by itself (delayed, transactional, for a retry topic, too large for a batch) is a piece of its own.
+by itself (delayed, transactional, for a retry topic, too large for a batch) is sent so, and so is
+one that is alone anyway.
 """
 
 from __future__ import annotations
@@ -157,14 +158,17 @@ def _batches(
     while at < len(part):
         limit = int(bounds[at]) + batch_bytes
         end = max(at + 1, int(np.searchsorted(bounds, limit, side="right")) - 1)
-        yield Piece(
-            topic=messages.topics[int(part.topic_codes[0])],
-            lane=int(part.queue_ids[0]),
-            rows=order[start + at : start + end],
-            body=bytes(data[int(bounds[at]) : int(bounds[end])]),
-            sys_flag=_at(part.sys_flags, at),
-            born_timestamp_ms=_at(part.born_timestamps, at),
-        )
+        if end == at + 1:
+            yield _single(messages, start + at, order)
+        else:
+            yield Piece(
+                topic=messages.topics[int(part.topic_codes[0])],
+                lane=int(part.queue_ids[0]),
+                rows=order[start + at : start + end],
+                body=bytes(data[int(bounds[at]) : int(bounds[end])]),
+                sys_flag=_at(part.sys_flags, at),
+                born_timestamp_ms=_at(part.born_timestamps, at),
+            )
         at = end
 
 

@@ -97,11 +97,11 @@ def physical_offsets(message_ids: str, count: int) -> NDArray[np.int64]:
     array([255, 256])
     """
     text = np.frombuffer((message_ids + ",").encode(), dtype=np.uint8)
-    if not count or len(text) % count:
-        raise ValueError(f"{len(text)} characters are not {count} message ids")
+    if message_ids.count(",") != count - 1 or len(text) % count:
+        raise ValueError(f"{message_ids[:80]!r} is no list of {count} message ids")
     rows = text.reshape(count, -1)
     if rows.shape[1] <= _OFFSET_DIGITS or not bool((rows[:, -1] == ord(",")).all()):
-        raise ValueError(f"{message_ids[:80]!r} is no list of {count} message ids")
+        raise ValueError(f"{message_ids[:80]!r} is no list of message ids of one length")
     digits = rows[:, -1 - _OFFSET_DIGITS : -1]
     raw = bytes.fromhex(digits.tobytes().decode())
     return np.frombuffer(raw, dtype=">i8").astype(np.int64)
