@@ -98,15 +98,22 @@ class BatchCommits:
         flush: str | None,
     ) -> Prepared:
         """Append messages as half messages of an attempt; say so once, with the first of them."""
-        since = self._reader.queue_range(OP_TOPIC, OP_QUEUE)[1]
         limit = self._writer.settings.max_message_bytes
-        parts = [Batch.of_messages(as_halves(messages), max_message_bytes=limit)]
+        halves = Batch.of_messages(as_halves(messages), max_message_bytes=limit)
+        return self.prepare_halves(batch, attempt, halves, is_first=is_first, flush=flush)
+
+    def prepare_halves(
+        self, batch: BatchRef, attempt: str, halves: Batch, *, is_first: bool, flush: str | None
+    ) -> Prepared:
+        """Append records that are half messages already."""
+        since = self._reader.queue_range(OP_TOPIC, OP_QUEUE)[1]
+        parts = [halves]
         if is_first:
             parts.insert(0, self._records(Attempt(batch, attempt)))
         placed = self._writer.append(Batch.join(parts), flush=flush)
-        first = int(placed.queue_offsets[len(placed.queue_offsets) - len(messages)])
+        first = int(placed.queue_offsets[len(placed.queue_offsets) - len(halves)])
         return Prepared(
-            LogicalOffset(first), LogicalOffset(first + len(messages)), LogicalOffset(since)
+            LogicalOffset(first), LogicalOffset(first + len(halves)), LogicalOffset(since)
         )
 
     # Decide

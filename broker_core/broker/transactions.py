@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from broker_core.broker.catalog import Catalog
     from broker_core.codec.outgoing import Outgoing
     from broker_core.codec.record import Record
+    from broker_core.store.batch import Batch
     from broker_core.store.reader import StoreReader
     from broker_core.store.writer import StoreWriter
     from broker_core.types import (
@@ -128,6 +129,19 @@ class Transactions:
         self._require_topics()
         stored = replace(messages, store_host=self._writer.settings.store_host)
         return self._commits.prepare(batch, attempt, stored, is_first=is_first, flush=flush)
+
+    def prepare_halves(
+        self,
+        batch: BatchRef,
+        attempt: str,
+        halves: Batch,
+        *,
+        is_first: bool,
+        flush: str | None = None,
+    ) -> Prepared:
+        """Append records of an attempt that are half messages already, as from another machine."""
+        self._require_topics()
+        return self._commits.prepare_halves(batch, attempt, halves, is_first=is_first, flush=flush)
 
     def commit_batch(
         self,
