@@ -7,23 +7,22 @@ property a column of its own, called NAME.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.codec.compression import InflateError, decompress
+from broker_core.codec.bodies import body_column
 from broker_core.codec.corruption import corrupt
-from broker_core.codec.fields import RecordFields, locate
-from broker_core.codec.gather import is_ascii, regular_offsets, spans
+from broker_core.codec.fields import first_bad_topic, locate
+from broker_core.codec.gather import spans
 from broker_core.codec.hosts import host_texts
 from broker_core.codec.ids import hex_upper
-from broker_core.codec.layout import SysFlag
 from broker_core.codec.names import KEYS, TAGS, UNIQ_KEY
-from broker_core.codec.property_spans import ValueSpans, find_values
+from broker_core.codec.property_spans import find_values
 from broker_core.codec.property_split import split_texts
+from broker_core.codec.texts import fixed_strings, repeated, strings, value_column
 from broker_core.errors import RequestError
 from broker_core.types import DEFAULT_BROKER_NAME
 
@@ -117,7 +116,9 @@ def property_columns(frames: FrameBatch, names: Sequence[str]) -> dict[str, pa.A
     found = find_values(
         frames.buffer, fields.properties_starts, fields.properties_lengths, list(names)
     )
-    return {name: _text(fields.data, value) for name, value in zip(names, found, strict=True)}
+    return {
+        name: value_column(fields.data, value) for name, value in zip(names, found, strict=True)
+    }
 
 
 class _Decoder:
@@ -144,11 +145,11 @@ class _Decoder:
             return self._property(name[len(PROPERTY_PREFIX) :])
         builders: dict[str, Callable[[], pa.Array]] = {
             "topic": self._topic,
-            "brokerName": lambda: _repeated(self._broker_name, len(self._frames)),
+            "brokerName": lambda: repeated(self._broker_name, len(self._frames)),
             "msgId": self._message_id,
             "tags": lambda: self._property(TAGS),
             "keys": lambda: self._property(KEYS),
-            "body": self._body,
+            "body": lambda: body_column(self._fields),
             "bornTimestamp": lambda: self._timestamp("bornTimestamp"),
             "storeTimestamp": lambda: self._timestamp("storeTimestamp"),
             "properties": self._properties,
@@ -169,8 +170,11 @@ class _Decoder:
 
     def _topic(self) -> pa.Array:
         if self._frames.queue is not None:
-            return _repeated(self._frames.queue.topic, len(self._frames))
-        return _strings(
+            return repeated(self._frames.queue.topic, len(self._frames))
+        bad = first_bad_topic(self._fields)
+        if bad is not None:
+            raise corrupt(self._frames, bad)
+        return strings(
             spans(self._fields.data, self._fields.topic_starts, self._fields.topic_lengths)
         )
 
@@ -188,7 +192,7 @@ class _Decoder:
         return pa.array(millis).view(TIMESTAMP)
 
     def _property(self, name: str) -> pa.Array:
-        return _text(self._fields.data, self._values[name])
+        return value_column(self._fields.data, self._values[name])
 
     def _message_id(self) -> pa.Array:
         unique = self._property(UNIQ_KEY)
@@ -199,26 +203,20 @@ class _Decoder:
         tails = physical.reshape(-1, 8)
         groups = self._fields.hosts("storeHost")
         texts = [hex_upper(np.hstack([hosts, tails[rows]])) for rows, hosts in groups]
-        return _regroup([rows for rows, _ in groups], [_fixed_strings(text) for text in texts])
+        return _regroup([rows for rows, _ in groups], [fixed_strings(text) for text in texts])
 
     def _host(self, name: str) -> pa.Array:
         groups = self._fields.hosts(name)
         texts = [pa.array(host_texts(hosts), type=pa.string()) for _, hosts in groups]
         return _regroup([rows for rows, _ in groups], texts)
 
-    def _body(self) -> pa.Array:
-        fields = self._fields
-        stored = spans(fields.data, fields.body_starts, fields.body_lengths)
-        packed = np.flatnonzero(fields.sys_flags & SysFlag.COMPRESSED)
-        return stored if not len(packed) else _inflate(fields, stored, packed)
-
     def _properties(self) -> pa.Array:
         fields = self._fields
         found = split_texts(fields.data, fields.properties_starts, fields.properties_lengths)
         hits, splits = found.with_names()
         rows, begins, ends = found.rows[hits], found.begins[hits], found.ends[hits]
-        names = _strings(spans(found.text, begins, splits - begins))
-        values = _strings(spans(found.text, splits + 1, ends - splits - 1))
+        names = strings(spans(found.text, begins, splits - begins))
+        values = strings(spans(found.text, splits + 1, ends - splits - 1))
         keep = _last_of_each(rows, names)
         if keep is not None:
             names, values, rows = names.filter(keep), values.filter(keep), rows[keep]
@@ -227,50 +225,10 @@ class _Decoder:
         return pa.MapArray.from_arrays(pa.array(offsets), names, values)
 
 
-@lru_cache(maxsize=16)
-def _repeated(text: str, count: int) -> pa.Array:
-    """One text in every row; batches of one size share it, for arrays never change."""
-    return pa.repeat(pa.scalar(text), count)
-
-
 def _property_name(column: str) -> str | None:
     if column.startswith(PROPERTY_PREFIX):
         return column[len(PROPERTY_PREFIX) :]
     return _PROPERTY_OF.get(column)
-
-
-def _text(data: NDArray[np.uint8], value: ValueSpans) -> pa.Array:
-    """A property's values as strings, null where the row has none."""
-    text = _strings(spans(data, value.starts, value.lengths))
-    absent = value.lengths == 0
-    if not absent.any():
-        return text
-    _, offsets, data = text.buffers()
-    present = np.packbits(~absent, bitorder="little")
-    return pa.Array.from_buffers(
-        pa.string(), len(text), [pa.py_buffer(present), offsets, data], offset=text.offset
-    )
-
-
-def _strings(raw: pa.Array) -> pa.Array:
-    """Binary as UTF-8 text; what is not UTF-8 becomes U+FFFD, as in Java."""
-    _, offsets, data = raw.buffers()
-    if data is None or is_ascii(np.frombuffer(data, dtype=np.uint8)):
-        return pa.Array.from_buffers(
-            pa.string(), len(raw), [None, offsets, data], offset=raw.offset
-        )
-    try:
-        return raw.cast(pa.string())
-    except pa.ArrowInvalid:
-        texts = [item.decode("utf-8", "replace") for item in raw.to_pylist()]
-        return pa.array(texts, type=pa.string())
-
-
-def _fixed_strings(text: NDArray[np.uint8]) -> pa.Array:
-    rows, width = text.shape
-    return pa.Array.from_buffers(
-        pa.string(), rows, [None, regular_offsets(rows, width), pa.py_buffer(text)]
-    )
 
 
 def _regroup(rows: list[NDArray[np.intp]], parts: list[pa.Array]) -> pa.Array:
@@ -291,19 +249,3 @@ def _last_of_each(rows: NDArray[np.int64], names: pa.Array) -> NDArray[np.bool_]
     keep = np.zeros(len(entries), dtype=np.bool_)
     keep[len(entries) - 1 - last] = True
     return keep
-
-
-def _inflate(fields: RecordFields, stored: pa.Array, packed: NDArray[np.intp]) -> pa.Array:
-    """Bodies with the compressed ones inflated; the others are not touched."""
-    flags = fields.sys_flags[packed].tolist()
-    bodies = stored.take(pa.array(packed)).to_pylist()
-    plain = []
-    for row, body, flag in zip(packed.tolist(), bodies, flags, strict=True):
-        try:
-            plain.append(decompress(body, flag))
-        except InflateError as error:
-            what = f"its body can't be inflated: {error}"
-            raise corrupt(fields.frames, row, what) from error
-    mask = np.zeros(len(stored), dtype=np.bool_)
-    mask[packed] = True
-    return pc.replace_with_mask(stored, pa.array(mask), pa.array(plain, type=pa.binary()))

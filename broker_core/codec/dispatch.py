@@ -6,13 +6,15 @@ all of them, and append itself, use this one function, so that they can't disagr
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.compute as pc
 
-from broker_core.codec.fields import RecordFields, locate
+from broker_core.codec.corruption import corrupt
+from broker_core.codec.fields import RecordFields, first_bad_topic, locate
 from broker_core.codec.gather import span_arrays, spans
 from broker_core.codec.javahash import hash_spans, index_hashes, java_hash
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from broker_core.codec.frames import FrameBatch
 
 _SPACE = 0x20
+_INTEGER = re.compile(rb"[+-]?[0-9]{1,20}")
+_INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -108,8 +112,14 @@ def _topics(fields: RecordFields) -> tuple[list[str], NDArray[np.int32]]:
     """The distinct topics and each record's place among them."""
     column = spans(fields.frames.buffer, fields.topic_starts, fields.topic_lengths)
     encoded = pc.dictionary_encode(column)
-    topics = [raw.decode("utf-8", "replace") for raw in encoded.dictionary.to_pylist()]
-    return topics, encoded.indices.to_numpy().astype(np.int32)
+    codes = encoded.indices.to_numpy().astype(np.int32)
+    try:
+        topics = [raw.decode() for raw in encoded.dictionary.to_pylist()]
+    except UnicodeDecodeError as error:
+        bad = first_bad_topic(fields)
+        assert bad is not None
+        raise corrupt(fields.frames, bad) from error
+    return topics, codes
 
 
 def _hashes(
@@ -130,19 +140,18 @@ def _put_deliver_times(
     delay_levels: Sequence[int],
 ) -> None:
     """In the schedule topic the tag field holds the deliver time; delayed messages are few."""
-    for row in rows.tolist():
-        start, length = int(delays.starts[row]), int(delays.lengths[row])
-        level = _level(buffer[start : start + length].tobytes())
-        if level > 0:
-            seconds = delay_levels[min(level, len(delay_levels)) - 1] if delay_levels else 1
-            tags_codes[row] = stored[row] + 1000 * seconds
+    places = zip(delays.starts[rows].tolist(), delays.lengths[rows].tolist(), strict=True)
+    levels = [_level(buffer[start : start + length].tobytes()) for start, length in places]
+    delayed = np.flatnonzero(np.array(levels, dtype=np.int64) > 0)
+    last = len(delay_levels)
+    waits = [1000 * delay_levels[min(levels[at], last) - 1] if last else 1000 for at in delayed]
+    tags_codes[rows[delayed]] = stored[rows[delayed]] + np.array(waits, dtype=np.int64)
 
 
 def _level(text: bytes) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        return 0
+    """A delay level as Java reads an int; 0 for what is none."""
+    level = int(text) if _INTEGER.fullmatch(text) else 0
+    return level if level <= _INT32_MAX else 0
 
 
 def _index_keys(

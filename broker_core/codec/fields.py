@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from broker_core.codec import layout
 from broker_core.codec.checksums import body_crcs
 from broker_core.codec.corruption import corrupt
-from broker_core.codec.gather import fixed_width, integers
+from broker_core.codec.gather import fixed_width, integers, spans
 from broker_core.codec.heads import HEAD
 from broker_core.codec.positions import (
     Places,
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.frames import FrameBatch
-
-__all__ = ["HEAD", "RecordFields", "corrupt", "examine", "first_bad_body", "locate"]
 
 _COPY_MAX_BYTES = 1024
 """Records up to this size are worth copying whole; beyond it bodies dominate."""
@@ -172,6 +171,24 @@ def first_bad_body(fields: RecordFields) -> int | None:
     """Number of the first record whose body does not have its checksum."""
     found = body_crcs(fields.data, fields.body_starts, fields.body_lengths)
     return _first(found != fields.integer("bodyCrc"))
+
+
+def first_bad_topic(fields: RecordFields) -> int | None:
+    """Number of the first record whose topic is not text."""
+    topics = spans(fields.data, fields.topic_starts, fields.topic_lengths)
+    try:
+        topics.cast(pa.string())
+    except pa.ArrowInvalid:
+        return next(row for row, topic in enumerate(topics.to_pylist()) if not _is_text(topic))
+    return None
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _first(mask: NDArray[np.bool_]) -> int | None:

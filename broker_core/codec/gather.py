@@ -52,8 +52,8 @@ def spans(
 ) -> pa.Array:
     """A binary array of buffer[start : start + length], copied out.
 
-    Spans must lie in increasing order without overlap, as fields of records do. All of them
-    must be inside the buffer.
+    All spans must be inside the buffer. Fields of records lie in increasing order and do not
+    overlap, and only such spans are copied fast.
     """
     count = len(starts)
     if count == 0:
@@ -64,19 +64,33 @@ def spans(
         return pa.Array.from_buffers(
             pa.binary(), count, [None, regular_offsets(count, width), pa.py_buffer(data)]
         )
+    ends = starts + lengths
+    if not bool((ends[:-1] <= starts[1:]).all()):
+        return _disordered(buffer, starts, lengths)
     base = int(starts[0])
-    reach = int(starts[-1] + lengths[-1]) - base
+    reach = int(ends[-1]) - base
     kind, offset_type = (
         (pa.binary(), np.int32) if reach <= _INT32_MAX else (pa.large_binary(), np.int64)
     )
     offsets = np.empty(2 * count, dtype=offset_type)
     offsets[0::2] = starts - base
-    offsets[1::2] = starts + lengths - base
+    offsets[1::2] = ends - base
     view = pa.Array.from_buffers(
         kind, 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(buffer[base:])]
     )
     found = view.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int64)))
     return found if found.type == pa.binary() else found.cast(pa.binary())
+
+
+def _disordered(
+    buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> pa.Array:
+    """`spans` of any order, overlapping or not, copied byte by byte."""
+    offsets = np.zeros(len(starts) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    places = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(buffer[places])]
+    return pa.Array.from_buffers(pa.large_binary(), len(starts), buffers).cast(pa.binary())
 
 
 def is_ascii(data: NDArray[np.uint8]) -> bool:

@@ -60,7 +60,7 @@ class Segments:
             return np.empty(0, dtype=np.intp)
         mask = (1 << 8 * min(len(key), _WORD)) - 1
         first = int.from_bytes(key[:_WORD], "little")
-        hits = np.flatnonzero((self.words & np.uint64(mask)) == first)
+        hits: NDArray[np.intp] = np.flatnonzero((self.words & np.uint64(mask)) == first)
         hits = hits[self.begins[hits] + len(key) < self.ends[hits]]
         # The rest of a long name, word by word; the last word reaches back into the one before.
         for at in range(_WORD, len(key), _WORD):

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from broker_core.codec import layout
-from broker_core.codec.fields import corrupt, examine, first_bad_body
+from broker_core.codec.corruption import corrupt
+from broker_core.codec.fields import examine, first_bad_body, first_bad_topic
 from broker_core.codec.frames import FrameBatch
 
 if TYPE_CHECKING:
@@ -63,13 +64,7 @@ def walk(
         origin=origin,
         name=name,
     )
-    fields, bad = examine(frames)
-    if verify and bad is None:
-        bad = first_bad_body(fields)
-    elif verify and bad:
-        fields, _ = examine(frames.slice(0, bad))
-        earlier = first_bad_body(fields)
-        bad = bad if earlier is None else earlier
+    bad = _first_invalid(frames, verify=verify)
     if bad is None:
         return Walk(frames.starts, frames.sizes, end, reason, detail)
     return Walk(
@@ -79,6 +74,16 @@ def walk(
         "invalid",
         str(corrupt(frames, bad)),
     )
+
+
+def _first_invalid(frames: FrameBatch, *, verify: bool) -> int | None:
+    """Number of the first record that is not valid, whatever is wrong with it."""
+    fields, bad = examine(frames)
+    if bad is not None:
+        fields, _ = examine(frames.slice(0, bad))
+    checks = [first_bad_topic, first_bad_body] if verify else [first_bad_topic]
+    found = [bad, *(check(fields) for check in checks)]
+    return min((row for row in found if row is not None), default=None)
 
 
 def _chain(

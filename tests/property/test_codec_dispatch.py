@@ -1,0 +1,76 @@
+"""Dispatch reads out of many records what the rules say about each of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.codec.dispatch import dispatch_fields
+from broker_core.codec.gather import span_arrays
+from broker_core.codec.javahash import hash_spans, index_hash, java_hash, java_hashes
+from broker_core.codec.names import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, UNIQ_KEY
+from broker_core.codec.record import Record, decode_record
+from tests.kit.records import laid_out, mixtures
+
+LEVELS = (1, 5, 10)
+PREPARED, COMMIT, ROLLBACK = 0x4, 0x8, 0xC
+
+
+def tags_code(record: Record) -> int:
+    level = record.property_map.get(DELAY, "")
+    if record.topic == SCHEDULE_TOPIC and re.fullmatch(r"\+?0*[1-9][0-9]{0,8}", level, re.ASCII):
+        return record.store_timestamp + 1000 * LEVELS[min(int(level), len(LEVELS)) - 1]
+    return java_hash(record.property_map.get(TAGS, ""))
+
+
+def index_keys(record: Record, *, with_tags: bool) -> list[str]:
+    properties = record.property_map
+    if record.sys_flag & ROLLBACK == ROLLBACK:
+        return []
+    keys = [properties[UNIQ_KEY]] if UNIQ_KEY in properties else []
+    keys += [key for key in properties.get(KEYS, "").split(" ") if key]
+    keys += [f"T#{properties[TAGS]}"] if with_tags and TAGS in properties else []
+    return [f"{record.topic}#{key}" for key in keys]
+
+
+@given(mixtures(), st.booleans())
+def test_each_record_is_dispatched_by_its_own_fields(
+    made: Sequence[Record], with_tags: bool
+) -> None:
+    frames = laid_out(made, origin=1 << 30)
+    records = [decode_record(encoded) for encoded in frames.records()]
+
+    found = dispatch_fields(frames, index_tags=with_tags, delay_levels=LEVELS)
+
+    assert [found.topics[code] for code in found.topic_codes] == [row.topic for row in records]
+    assert found.queue_ids.tolist() == [row.queue_id for row in records]
+    assert found.queue_offsets.tolist() == [row.queue_offset for row in records]
+    assert found.physical_offsets.tolist() == [row.physical_offset for row in records]
+    assert found.sizes.tolist() == frames.sizes.tolist()
+    assert found.store_timestamps.tolist() == [row.store_timestamp for row in records]
+    assert found.tags_codes.tolist() == [tags_code(row) for row in records]
+    assert found.in_queue.tolist() == [
+        row.sys_flag & ROLLBACK not in (PREPARED, ROLLBACK) for row in records
+    ]
+    keys = [
+        (at, key) for at, row in enumerate(records) for key in index_keys(row, with_tags=with_tags)
+    ]
+    assert found.index_rows.tolist() == [at for at, _ in keys]
+    assert found.index_hashes.tolist() == [index_hash(java_hash(key)) for _, key in keys]
+
+
+@given(st.lists(st.one_of(st.none(), st.text(max_size=12)), max_size=100), st.text(max_size=4))
+def test_the_hash_of_many_texts_is_the_hash_of_each(texts: list[str | None], before: str) -> None:
+    column = pa.array(texts, pa.string())
+    seeds = np.full(len(texts), java_hash(before), dtype=np.int32)
+
+    alone = java_hashes(column).tolist()
+    behind = hash_spans(*span_arrays(column), seeds).tolist()
+
+    assert alone == [java_hash(text or "") for text in texts]
+    assert behind == [java_hash(before + (text or "")) for text in texts]
