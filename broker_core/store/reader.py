@@ -29,7 +29,7 @@ from broker_core.store.index_file import MAX_TIME_MS
 from broker_core.store.index_view import IndexView
 from broker_core.store.log_scan import LogScan, end_of_stretch
 from broker_core.store.queue_view import QueueView
-from broker_core.store.segments import Segment, is_path_part
+from broker_core.store.segments import Segment, is_path_part, let_go
 from broker_core.store.settings import StoreSettings
 from broker_core.store.unclean import StoreState, examine_store
 from broker_core.types import QueueRef
@@ -235,6 +235,8 @@ class StoreReader:
                 origin=segment.base,
                 name=str(segment.path),
             )
+            end = int(starts[last - 1]) + int(sizes[last - 1])
+            let_go(buffer, int(starts[at]) - segment.base, end - segment.base)
             at = last
 
     def _segment_of(

@@ -23,7 +23,7 @@ import re
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,11 +44,15 @@ _MAX_MAPS = 64
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One file of a log: it holds the bytes [base, base + size)."""
+    """One file of a log: it holds the bytes [base, base + size).
+
+    `inode` tells a file from another that took its name; a mapped file's is not given away.
+    """
 
     path: Path
     base: int
     size: int
+    inode: int = field(default=0, compare=False)
 
     @property
     def end(self) -> int:
@@ -68,6 +72,16 @@ def segment_name(base: int) -> str:
 def is_path_part(name: str) -> bool:
     """Whether a name, such as a topic found in a record, can be one directory below another."""
     return bool(name) and name not in (".", "..") and "/" not in name and "\0" not in name
+
+
+def list_names(path: Path) -> set[str]:
+    """Return the names directly below a directory; none if it is none."""
+    try:
+        return set(os.listdir(path))  # noqa: PTH208 - names are all that is wanted
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def list_directories(path: Path) -> list[Path]:
@@ -119,7 +133,8 @@ def _scan(directory: Path) -> list[Segment]:
                 if base is None or not entry.is_file():
                     continue
                 try:
-                    segments.append(Segment(Path(entry.path), base, entry.stat().st_size))
+                    found = entry.stat()
+                    segments.append(Segment(Path(entry.path), base, found.st_size, found.st_ino))
                 except FileNotFoundError:
                     continue  # retention was faster
     except (FileNotFoundError, NotADirectoryError):
@@ -174,6 +189,18 @@ def map_file(path: Path) -> NDArray[np.uint8]:
     return np.frombuffer(mapped, dtype=np.uint8)
 
 
+def let_go(mapped: NDArray[np.uint8], start: int, end: int) -> None:
+    """Take [start, end) of a map out of this process's memory; the system's cache keeps it.
+
+    Pages that were touched count as the process's own, so a reader would grow with the store.
+    Whoever still holds such bytes may go on reading them.
+    """
+    owner = getattr(mapped.base, "obj", None)  # the view that NumPy made of the map
+    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        owner.madvise(mmap.MADV_DONTNEED, first, max(0, min(end, len(mapped)) - first))
+
+
 class SegmentedLog:
     """The read-only view of a log: finds and maps the segment that holds an offset.
 
@@ -189,11 +216,12 @@ class SegmentedLog:
         self.refresh()
 
     def refresh(self) -> None:
-        """List the directories again; maps of files that are gone are dropped."""
+        """List the directories again; maps of files that are gone or replaced are dropped."""
+        mapped = {segment.base: segment.inode for segment in self._segments}
         self._segments = list_segments(*self._directories)
         self._bases = [segment.base for segment in self._segments]
-        known = set(self._bases)
-        for base in [base for base in self._maps if base not in known]:
+        present = {segment.base: segment.inode for segment in self._segments}
+        for base in [base for base in self._maps if present.get(base) != mapped.get(base)]:
             del self._maps[base]
 
     @property
