@@ -15,8 +15,10 @@ import numpy as np
 
 from broker_core.codec import layout
 from broker_core.codec.dispatch import DispatchFields, dispatch_fields
+from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.store.tail import NO_RECORD
+from broker_core.store.tears import first_torn
 
 if TYPE_CHECKING:
     from broker_core.store.commit_log import CommitLog, Stretch
@@ -30,12 +32,14 @@ class LogScan:
     """A scan under way: iterate `batches` to the end, then the other fields are final.
 
     `end` is where valid data ends. `ending` says what is wrong there, empty if nothing follows.
+    With `suspects_tears` a record that lost some of its properties ends the log as well.
     """
 
     log: CommitLog
     settings: StoreSettings
     start: int
     verify: bool = True
+    suspects_tears: bool = False
     end: int = 0
     last_start: int = NO_RECORD
     last_store_ms: int = 0
@@ -46,7 +50,8 @@ class LogScan:
 
     def batches(self) -> Iterator[DispatchFields]:
         """Dispatch fields of all records, in log order, a stretch of the log at a time."""
-        for stretch in self.log.walk(self.start, verify=self.verify):
+        for found in self.log.walk(self.start, verify=self.verify):
+            stretch = _before_tear(found) if self.suspects_tears else found
             self.end = end_of_stretch(stretch)
             self.ending = stretch.detail
             if len(stretch.starts):
@@ -54,6 +59,8 @@ class LogScan:
                 self.last_start = int(fields.physical_offsets[-1])
                 self.last_store_ms = int(fields.store_timestamps[-1])
                 yield fields
+            if stretch is not found:
+                return
 
     def run(self) -> LogScan:
         """Scan without looking at the records."""
@@ -70,7 +77,11 @@ def end_of_stretch(stretch: Stretch) -> int:
 
 def fields_of(stretch: Stretch, settings: StoreSettings) -> DispatchFields:
     """Dispatch fields of a stretch's records."""
-    frames = FrameBatch(
+    return dispatch_fields(_frames(stretch), delay_levels=delay_levels(settings))
+
+
+def _frames(stretch: Stretch) -> FrameBatch:
+    return FrameBatch(
         buffer=stretch.buffer,
         starts=stretch.starts,
         sizes=stretch.sizes,
@@ -78,7 +89,24 @@ def fields_of(stretch: Stretch, settings: StoreSettings) -> DispatchFields:
         origin=stretch.segment.base,
         name=str(stretch.segment.path),
     )
-    return dispatch_fields(frames, delay_levels=delay_levels(settings))
+
+
+def _before_tear(stretch: Stretch) -> Stretch:
+    """A stretch up to its first torn record; itself if it has none."""
+    if not len(stretch.starts):
+        return stretch
+    fields = locate(_frames(stretch))
+    torn = first_torn(stretch.buffer, fields.properties_starts, fields.properties_lengths)
+    if torn is None:
+        return stretch
+    end = stretch.segment.base + int(stretch.starts[torn])
+    return stretch._replace(
+        starts=stretch.starts[:torn],
+        sizes=stretch.sizes[:torn],
+        end=end,
+        stop_reason="invalid",
+        detail=f"the record at physical offset {end} lost some of its properties",
+    )
 
 
 def delay_levels(settings: StoreSettings) -> tuple[int, ...]:

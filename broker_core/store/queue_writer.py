@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_core.errors import CorruptRecordError
-from broker_core.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, fillers
+from broker_core.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, fillers, is_written
 from broker_core.store.files import Failpoint
 from broker_core.store.segments import segment_name
 
@@ -43,14 +43,22 @@ class QueueWriter:
         self._reach = handles.files.reach
         self._file_bytes = file_bytes
         self._ends: dict[QueueKey, int] = {}
+        self._hints: dict[QueueKey, int] = {}
 
     def end(self, queue: QueueKey) -> int:
         """The offset that the queue's next message gets; 0 for a queue that never held any."""
         known = self._ends.get(queue)
         if known is None:
-            known = ConsumeQueue(self.directory_of(queue)).written_end()
-            self._ends[queue] = known
+            known = self._find_end(queue)
+            self._ends[queue] = self._hints[queue] = known
         return known
+
+    def _find_end(self, queue: QueueKey) -> int:
+        """Look for the end in the files, from where it was last seen if that is still written."""
+        view = ConsumeQueue(self.directory_of(queue))
+        hint = self._hints.get(queue, 0)
+        is_useful = hint > view.first and is_written(view.read(hint - 1, hint)).any()
+        return view.written_end(hint if is_useful else None)
 
     def is_known(self, queue: QueueKey) -> bool:
         """Whether the queue's end is remembered."""
@@ -92,7 +100,7 @@ class QueueWriter:
             part = entries[done : done + count]
             self._handles.write(path, part.data.cast("B"), number % per_file * ENTRY_BYTES)
             done += count
-        self._ends[queue] = max(end, start + len(entries))
+        self._ends[queue] = self._hints[queue] = max(end, start + len(entries))
         self._reach(Failpoint.QUEUE_WRITTEN)
 
     def cut(self, queue: QueueKey, end: int, *, known_end: int | None = None) -> None:

@@ -248,12 +248,12 @@ class _Survey:
         reached: int,
         progress: Progress,
     ) -> RecoveryPlan:
-        scan = LogScan(self.log, self.settings, start)
+        is_normal = kind is RecoveryKind.NORMAL
+        scan = LogScan(self.log, self.settings, start, suspects_tears=not is_normal)
         found: dict[QueueKey, ScannedRecords] = {}
         for fields in scan.batches():
             collect(found, fields)
             progress(scan.end - start, self.log.capacity - start)
-        is_normal = kind is RecoveryKind.NORMAL
         if is_normal:
             self._refuse_damage(scan, lasts)
         dispatch_from = reached if is_normal else 0

@@ -95,6 +95,7 @@ def bodies(reader: StoreReader, queue: tuple[str, int]) -> list[bytes]:
         for raw, offset in zip(frames.records(), frames.offsets.tolist(), strict=True):
             record: Record = decode_record(raw)
             assert (record.topic, record.queue_id, record.queue_offset) == (*queue, offset)
+            assert b"\0" not in record.properties, "torn, and nothing in the format tells"
             found.append(record.body)
     assert len(found) == end - start
     return found

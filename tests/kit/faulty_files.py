@@ -18,6 +18,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 
 from broker_core.store.files import Bytes, Failpoint, OsFiles
@@ -161,10 +162,9 @@ class FaultyFiles(OsFiles):
         written = bytes(data[: max(1, len(data) // 2)] if is_short else data)
         count = super().pwrite(descriptor, written, offset)
         path = self._open[descriptor]
-        for start in range(0, count, _CHUNK):
-            self._note_write(
-                path, offset + start, before[start:], written[start:], is_growing=is_growing
-            )
+        for start, stop in _sectors(offset, offset + count):
+            part = slice(start - offset, stop - offset)
+            self._note_write(path, start, before[part], written[part], is_growing=is_growing)
         if is_last:
             self._die()
         return count
@@ -172,11 +172,10 @@ class FaultyFiles(OsFiles):
     def _note_write(
         self, path: Path, offset: int, before: bytes, after: bytes, *, is_growing: bool
     ) -> None:
-        old, new = before[:_CHUNK], after[:_CHUNK]
         self._note(
             Change(
-                lambda: _put(path, old.ljust(len(new), b"\0"), offset),
-                lambda: _put(path, new, offset, may_grow=is_growing),
+                lambda: _put(path, before.ljust(len(after), b"\0"), offset),
+                lambda: _put(path, after, offset, may_grow=is_growing),
                 file=path,
             )
         )
@@ -288,8 +287,10 @@ class FaultyFiles(OsFiles):
         self._changes.clear()
 
 
-# Disks write sectors, so a write can be lost in part; larger pieces keep the note short.
-_CHUNK = SECTOR
+def _sectors(start: int, stop: int) -> list[tuple[int, int]]:
+    """A range of a file as the shares of the disk's sectors, which are written one by one."""
+    cuts = [start, *range((start // SECTOR + 1) * SECTOR, stop, SECTOR), stop]
+    return list(pairwise(cuts))
 
 
 def kill_self() -> None:
