@@ -125,4 +125,11 @@ class Core:
             if self._idle:
                 return self._idle.pop()
         reader = StoreReader(self.writer.root, self.settings)
-        return EmbeddedBroker(str(self.writer.root), reader, self.writer, clock_ms=self.clock_ms)
+        broker = EmbeddedBroker(str(self.writer.root), reader, self.writer, clock_ms=self.clock_ms)
+        # A broker takes itself for the writer's only one; it may be in use when this is called.
+        self.writer.before_delete = self._keep_decisions
+        return broker
+
+    def _keep_decisions(self, log_start: int) -> None:
+        with self.broker() as broker:
+            broker.transactions.keep_decisions(log_start)

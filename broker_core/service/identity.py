@@ -61,6 +61,12 @@ class Identity:
                 )
                 raise PermissionDeniedError(message)
 
+    def require_somewhere(self, right: Right) -> None:
+        """Raise PermissionDeniedError unless they have a right on any topic."""
+        if not any(rule.allows(rule.pattern, right) for rule in self.rules):
+            message = f"{self.name} may not {right.value} any topic; ask for this right."
+            raise PermissionDeniedError(message)
+
     def require_everywhere(self, right: Right) -> None:
         """Raise PermissionDeniedError unless they have a right on every topic."""
         if not any(rule.pattern == "*" and rule.allows("", right) for rule in self.rules):

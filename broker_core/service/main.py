@@ -64,7 +64,7 @@ class BrokerProcess:
         except BaseException:
             self.core.close()
             raise
-        self.background = Background(services(self.core, settings), self.core.clock_ms)
+        self.background = Background(services(self.server, self.core, settings), self.core.clock_ms)
 
     @property
     def port(self) -> int:
@@ -88,11 +88,13 @@ class BrokerProcess:
         self.core.close()
 
 
-def services(core: Core, settings: ServiceSettings) -> list[Service]:
+def services(server: BrokerServer, core: Core, settings: ServiceSettings) -> list[Service]:
     """What the broker does by itself."""
+    check_ms = core.settings.transaction_check_interval_ms
     return [
         Service("flush", settings.flush_interval_ms, core.writer.flush),
         Service("retention", settings.clean_interval_ms, core.writer.delete_expired),
+        Service("check-back", check_ms, server.questions.check_back),
     ]
 
 

@@ -11,6 +11,7 @@ import grpc
 
 from broker_core.errors import ConfigError, UnsupportedError
 from broker_core.service.calls import Boundary, Call, Handler, Observe
+from broker_core.service.deciding import Deciding, Questions
 from broker_core.service.group_commit import GroupCommit
 from broker_core.service.identity import ANYONE, Identity
 from broker_core.service.reading import Reading
@@ -54,6 +55,7 @@ class BrokerServer:
         self._core = core
         self._settings = settings
         self.group_commit = GroupCommit(core, settings.in_flight_bytes)
+        self.questions = Questions(core)
         self._threads = ThreadPoolExecutor(settings.max_calls, thread_name_prefix="call")
         self._server = grpc.server(
             self._threads,
@@ -89,6 +91,7 @@ class BrokerServer:
     def stop(self, grace_s: float) -> None:
         """Take no new calls, let those under way end within `grace_s`, end the rest."""
         self._core.begin_stop()
+        self.questions.stop()
         self._server.stop(grace_s).wait()
         self._threads.shutdown(wait=True)
 
@@ -96,6 +99,7 @@ class BrokerServer:
         limits = self._settings.limits
         reading = Reading(self._core, limits)
         writing = Writing(self._core, limits, self.group_commit, Repeats(self._core))
+        deciding = Deciding(self._core, limits, self.group_commit, self.questions)
         return {
             methods.HELLO: self._hello,
             methods.TOPICS: reading.topics,
@@ -114,6 +118,15 @@ class BrokerServer:
             methods.APPEND: writing.append,
             methods.APPEND_CHUNKS: writing.append_chunks,
             methods.DELETE_BEFORE: writing.delete_before,
+            methods.IS_DECIDED: deciding.is_decided,
+            methods.PREPARE: deciding.prepare,
+            methods.PREPARE_CHUNKS: deciding.prepare_chunks,
+            methods.COMMIT_BATCH: deciding.commit_batch,
+            methods.ABORT_BATCH: deciding.abort_batch,
+            methods.PREPARE_MESSAGE: deciding.prepare_message,
+            methods.END: deciding.end,
+            methods.LISTEN: deciding.listen,
+            methods.CHECK_BACK: deciding.check_back,
         }
 
     def _hello(self, request: pb.HelloRequest, call: Call) -> pb.HelloReply:

@@ -39,9 +39,6 @@ class ServiceSettings:
     max_connections: int = 1024
     flush_interval_ms: int = 500
     clean_interval_ms: int = 10_000
-    transaction_timeout_ms: int = 6_000
-    transaction_check_max: int = 15
-    transaction_check_interval_ms: int = 30_000
     tls_cert: str = ""
     tls_key: str = ""
     tls_client_ca: str = ""
@@ -150,9 +147,6 @@ OPTIONS: Mapping[str, _Option] = {
     # Apache's
     "flushIntervalCommitLog": _number("flush_interval_ms", 1, _MONTH_MS, 500),
     "cleanResourceInterval": _number("clean_interval_ms", 1, _MONTH_MS, 10_000),
-    "transactionTimeOut": _number("transaction_timeout_ms", 0, _MONTH_MS, 6_000),
-    "transactionCheckMax": _number("transaction_check_max", 1, 1000, 15),
-    "transactionCheckInterval": _number("transaction_check_interval_ms", 1, _MONTH_MS, 30_000),
     # Ours
     "grpcListenAddress": _address("listen", "127.0.0.1:8081"),
     "grpcMaxChunkBytes": _number("chunk_bytes", 4096, 16 * _MEGABYTE, 4 * _MEGABYTE),

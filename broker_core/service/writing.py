@@ -62,7 +62,7 @@ class Writing:
             )
             raise IllegalMessageError(message)
         with self._group_commit.room(total, call.deadline_s):
-            records = gather(first, requests, total, call.born_host)
+            records = gather(first, requests, total, call.born_host, Purpose.APPEND)
             return pack_placement(self._append_once(head, records, call))
 
     def _append_once(self, head: pb.AppendHead, records: Records, call: Call) -> AppendResult:
@@ -149,7 +149,11 @@ def attempt_of(head: pb.AppendHead) -> Attempt:
 
 
 def gather(
-    first: Chunk, rest: Iterable[bytes], total_bytes: int, born_host: bytes | None
+    first: Chunk,
+    rest: Iterable[bytes],
+    total_bytes: int,
+    born_host: bytes | None,
+    purpose: Purpose,
 ) -> Records:
     """Return the records of all chunks of an append; RequestError unless they add up."""
     chunks = [first]
@@ -163,7 +167,7 @@ def gather(
         message = f"An append of {total_bytes} bytes came as {held}. Nothing was written."
         raise RequestError(message)
     if len(chunks) == 1:
-        return Records(first.records, first.sizes, born_host, Purpose.APPEND)
+        return Records(first.records, first.sizes, born_host, purpose)
     data = np.concatenate([chunk.records for chunk in chunks])
     sizes = np.concatenate([chunk.sizes for chunk in chunks])
-    return Records(data, sizes, born_host, Purpose.APPEND)
+    return Records(data, sizes, born_host, purpose)

@@ -46,9 +46,36 @@ _POOL.AddSerializedFile(
     b'instance\x18\x04 \x01(\x0cR\x08instance"|\n\nAppendHead\x127\n\x07request\x18\x01 \x01(\x0b2\x1d.rocket'
     b'mq.broker.v1.RequestIdR\x07request\x12\x14\n\x05flush\x18\x02 \x01(\tR\x05flush\x12\x1f\n\x0btotal_b'
     b'ytes\x18\x03 \x01(\x04R\ntotalBytes"7\n\x0cDeleteBefore\x12\'\n\x0fphysical_offset\x18\x01 \x01(\x03R'
-    b'\x0ephysicalOffset"s\n\x0bErrorDetail\x12\x1c\n\tcondition\x18\x01 \x01(\tR\tcondition\x12\x18\n\x07'
-    b'message\x18\x02 \x01(\tR\x07message\x12\x18\n\x07numbers\x18\x03 \x03(\x03R\x07numbers\x12\x12\n\x04path\x18\x04 \x01(\tR\x04'
-    b'pathb\x06proto3'
+    b'\x0ephysicalOffset"I\n\x05Batch\x12\x14\n\x05owner\x18\x01 \x01(\tR\x05owner\x12\x12\n\x04name\x18\x02 \x01(\tR\x04na'
+    b'me\x12\x16\n\x06number\x18\x03 \x01(\x03R\x06number"H\n\x08Prepared\x12\x14\n\x05start\x18\x01 \x01(\x03R\x05start\x12\x10\n\x03'
+    b'end\x18\x02 \x01(\x03R\x03end\x12\x14\n\x05since\x18\x03 \x01(\x03R\x05since"\x8e\x01\n\x07Receipt\x12/\n\x05batch\x18\x01 \x01(\x0b2'
+    b'\x19.rocketmq.broker.v1.BatchR\x05batch\x12\x18\n\x07attempt\x18\x02 \x01(\tR\x07attempt\x128\n\x08p'
+    b'repared\x18\x03 \x03(\x0b2\x1c.rocketmq.broker.v1.PreparedR\x08prepared"\xaa\x01\n\x0bPrepar'
+    b'eHead\x12/\n\x05batch\x18\x01 \x01(\x0b2\x19.rocketmq.broker.v1.BatchR\x05batch\x12\x18\n\x07attemp'
+    b't\x18\x02 \x01(\tR\x07attempt\x12\x19\n\x08is_first\x18\x03 \x01(\x08R\x07isFirst\x12\x14\n\x05flush\x18\x04 \x01(\tR\x05flus'
+    b'h\x12\x1f\n\x0btotal_bytes\x18\x05 \x01(\x04R\ntotalBytes"\xae\x01\n\x06Decide\x12/\n\x05batch\x18\x01 \x01(\x0b2\x19.r'
+    b'ocketmq.broker.v1.BatchR\x05batch\x127\n\x08receipts\x18\x02 \x03(\x0b2\x1b.rocketmq.brok'
+    b'er.v1.ReceiptR\x08receipts\x12\x10\n\x03run\x18\x03 \x01(\tR\x03run\x12\x12\n\x04keep\x18\x04 \x01(\x08R\x04keep\x12\x14\n'
+    b'\x05flush\x18\x05 \x01(\tR\x05flush"8\n\x07Outcome\x12\x1b\n\tis_repeat\x18\x01 \x01(\x08R\x08isRepeat\x12\x10\n\x03r'
+    b'un\x18\x02 \x01(\tR\x03run"*\n\tIsDecided\x12\x1d\n\nis_decided\x18\x01 \x01(\x08R\tisDecided"\xb8\x02\n\x0ePr'
+    b'epareMessage\x12\x14\n\x05topic\x18\x01 \x01(\tR\x05topic\x12\x12\n\x04body\x18\x02 \x01(\x0cR\x04body\x12\x14\n\x05group\x18'
+    b'\x03 \x01(\tR\x05group\x12\x12\n\x04tags\x18\x04 \x01(\tR\x04tags\x12\x12\n\x04keys\x18\x05 \x03(\tR\x04keys\x12R\n\nproperti'
+    b'es\x18\x06 \x03(\x0b22.rocketmq.broker.v1.PrepareMessage.PropertiesEntryR\npr'
+    b'operties\x12\x1e\n\x08queue_id\x18\x07 \x01(\x05H\x00R\x07queueId\x88\x01\x01\x1a=\n\x0fPropertiesEntry\x12\x10\n\x03k'
+    b'ey\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x0b\n\t_queue_id"\xdb\x01\n\x0bHalfMes'
+    b'sage\x12\x14\n\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n\x08queue_id\x18\x02 \x01(\x05R\x07queueId\x12%\n\x0etransac'
+    b'tion_id\x18\x03 \x01(\tR\rtransactionId\x12\x14\n\x05group\x18\x04 \x01(\tR\x05group\x12\x1f\n\x0bhalf_offse'
+    b"t\x18\x05 \x01(\x03R\nhalfOffset\x12'\n\x0fphysical_offset\x18\x06 \x01(\x03R\x0ephysicalOffset\x12\x14\n\x05"
+    b'since\x18\x07 \x01(\x03R\x05since"N\n\x03End\x123\n\x04half\x18\x01 \x01(\x0b2\x1f.rocketmq.broker.v1.Hal'
+    b'fMessageR\x04half\x12\x12\n\x04fate\x18\x02 \x01(\tR\x04fate"\x1e\n\x06Listen\x12\x14\n\x05group\x18\x01 \x01(\tR\x05gro'
+    b'up"\xe0\x01\n\x08Question\x123\n\x04half\x18\x01 \x01(\x0b2\x1f.rocketmq.broker.v1.HalfMessageR\x04'
+    b'half\x12\x12\n\x04body\x18\x02 \x01(\x0cR\x04body\x12L\n\nproperties\x18\x03 \x03(\x0b2,.rocketmq.broker.v'
+    b'1.Question.PropertiesEntryR\nproperties\x1a=\n\x0fPropertiesEntry\x12\x10\n\x03key'
+    b'\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01"\x99\x01\n\x0fCheckBackReport\x12\x18\n\x07wai'
+    b'ting\x18\x01 \x01(\x03R\x07waiting\x12\x1a\n\x08finished\x18\x02 \x01(\x03R\x08finished\x12\x1f\n\x0brolled_back\x18\x03'
+    b' \x01(\x03R\nrolledBack\x12\x14\n\x05asked\x18\x04 \x01(\x03R\x05asked\x12\x19\n\x08given_up\x18\x05 \x01(\x03R\x07givenU'
+    b'p"s\n\x0bErrorDetail\x12\x1c\n\tcondition\x18\x01 \x01(\tR\tcondition\x12\x18\n\x07message\x18\x02 \x01(\tR'
+    b'\x07message\x12\x18\n\x07numbers\x18\x03 \x03(\x03R\x07numbers\x12\x12\n\x04path\x18\x04 \x01(\tR\x04pathb\x06proto3'
 )
 HelloRequest = message_factory.GetMessageClass(
     _POOL.FindMessageTypeByName("rocketmq.broker.v1.HelloRequest")
@@ -121,6 +148,45 @@ AppendHead = message_factory.GetMessageClass(
 )
 DeleteBefore = message_factory.GetMessageClass(
     _POOL.FindMessageTypeByName("rocketmq.broker.v1.DeleteBefore")
+)
+Batch = message_factory.GetMessageClass(
+    _POOL.FindMessageTypeByName("rocketmq.broker.v1.Batch")
+)
+Prepared = message_factory.GetMessageClass(
+    _POOL.FindMessageTypeByName("rocketmq.broker.v1.Prepared")
+)
+Receipt = message_factory.GetMessageClass(
+    _POOL.FindMessageTypeByName("rocketmq.broker.v1.Receipt")
+)
+PrepareHead = message_factory.GetMessageClass(
+    _POOL.FindMessageTypeByName("rocketmq.broker.v1.PrepareHead")
+)
+Decide = message_factory.GetMessageClass(
+    _POOL.FindMessageTypeByName("rocketmq.broker.v1.Decide")
+)
+Outcome = message_factory.GetMessageClass(
+    _POOL.FindMessageTypeByName("rocketmq.broker.v1.Outcome")
+)
+IsDecided = message_factory.GetMessageClass(
+    _POOL.FindMessageTypeByName("rocketmq.broker.v1.IsDecided")
+)
+PrepareMessage = message_factory.GetMessageClass(
+    _POOL.FindMessageTypeByName("rocketmq.broker.v1.PrepareMessage")
+)
+HalfMessage = message_factory.GetMessageClass(
+    _POOL.FindMessageTypeByName("rocketmq.broker.v1.HalfMessage")
+)
+End = message_factory.GetMessageClass(
+    _POOL.FindMessageTypeByName("rocketmq.broker.v1.End")
+)
+Listen = message_factory.GetMessageClass(
+    _POOL.FindMessageTypeByName("rocketmq.broker.v1.Listen")
+)
+Question = message_factory.GetMessageClass(
+    _POOL.FindMessageTypeByName("rocketmq.broker.v1.Question")
+)
+CheckBackReport = message_factory.GetMessageClass(
+    _POOL.FindMessageTypeByName("rocketmq.broker.v1.CheckBackReport")
 )
 ErrorDetail = message_factory.GetMessageClass(
     _POOL.FindMessageTypeByName("rocketmq.broker.v1.ErrorDetail")

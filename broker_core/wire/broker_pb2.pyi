@@ -256,6 +256,166 @@ class DeleteBefore(_message.Message):
     physical_offset: int
     def __init__(self, physical_offset: _Optional[int] = ...) -> None: ...
 
+class Batch(_message.Message):
+    __slots__ = ("owner", "name", "number")
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    owner: str
+    name: str
+    number: int
+    def __init__(self, owner: _Optional[str] = ..., name: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
+
+class Prepared(_message.Message):
+    __slots__ = ("start", "end", "since")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    end: int
+    since: int
+    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., since: _Optional[int] = ...) -> None: ...
+
+class Receipt(_message.Message):
+    __slots__ = ("batch", "attempt", "prepared")
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
+    batch: Batch
+    attempt: str
+    prepared: _containers.RepeatedCompositeFieldContainer[Prepared]
+    def __init__(self, batch: _Optional[_Union[Batch, _Mapping]] = ..., attempt: _Optional[str] = ..., prepared: _Optional[_Iterable[_Union[Prepared, _Mapping]]] = ...) -> None: ...
+
+class PrepareHead(_message.Message):
+    __slots__ = ("batch", "attempt", "is_first", "flush", "total_bytes")
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    IS_FIRST_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    batch: Batch
+    attempt: str
+    is_first: bool
+    flush: str
+    total_bytes: int
+    def __init__(self, batch: _Optional[_Union[Batch, _Mapping]] = ..., attempt: _Optional[str] = ..., is_first: _Optional[bool] = ..., flush: _Optional[str] = ..., total_bytes: _Optional[int] = ...) -> None: ...
+
+class Decide(_message.Message):
+    __slots__ = ("batch", "receipts", "run", "keep", "flush")
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    RECEIPTS_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_FIELD_NUMBER: _ClassVar[int]
+    batch: Batch
+    receipts: _containers.RepeatedCompositeFieldContainer[Receipt]
+    run: str
+    keep: bool
+    flush: str
+    def __init__(self, batch: _Optional[_Union[Batch, _Mapping]] = ..., receipts: _Optional[_Iterable[_Union[Receipt, _Mapping]]] = ..., run: _Optional[str] = ..., keep: _Optional[bool] = ..., flush: _Optional[str] = ...) -> None: ...
+
+class Outcome(_message.Message):
+    __slots__ = ("is_repeat", "run")
+    IS_REPEAT_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    is_repeat: bool
+    run: str
+    def __init__(self, is_repeat: _Optional[bool] = ..., run: _Optional[str] = ...) -> None: ...
+
+class IsDecided(_message.Message):
+    __slots__ = ("is_decided",)
+    IS_DECIDED_FIELD_NUMBER: _ClassVar[int]
+    is_decided: bool
+    def __init__(self, is_decided: _Optional[bool] = ...) -> None: ...
+
+class PrepareMessage(_message.Message):
+    __slots__ = ("topic", "body", "group", "tags", "keys", "properties", "queue_id")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    body: bytes
+    group: str
+    tags: str
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    properties: _containers.ScalarMap[str, str]
+    queue_id: int
+    def __init__(self, topic: _Optional[str] = ..., body: _Optional[bytes] = ..., group: _Optional[str] = ..., tags: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., queue_id: _Optional[int] = ...) -> None: ...
+
+class HalfMessage(_message.Message):
+    __slots__ = ("topic", "queue_id", "transaction_id", "group", "half_offset", "physical_offset", "since")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    HALF_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    transaction_id: str
+    group: str
+    half_offset: int
+    physical_offset: int
+    since: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., transaction_id: _Optional[str] = ..., group: _Optional[str] = ..., half_offset: _Optional[int] = ..., physical_offset: _Optional[int] = ..., since: _Optional[int] = ...) -> None: ...
+
+class End(_message.Message):
+    __slots__ = ("half", "fate")
+    HALF_FIELD_NUMBER: _ClassVar[int]
+    FATE_FIELD_NUMBER: _ClassVar[int]
+    half: HalfMessage
+    fate: str
+    def __init__(self, half: _Optional[_Union[HalfMessage, _Mapping]] = ..., fate: _Optional[str] = ...) -> None: ...
+
+class Listen(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    def __init__(self, group: _Optional[str] = ...) -> None: ...
+
+class Question(_message.Message):
+    __slots__ = ("half", "body", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    HALF_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    half: HalfMessage
+    body: bytes
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, half: _Optional[_Union[HalfMessage, _Mapping]] = ..., body: _Optional[bytes] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class CheckBackReport(_message.Message):
+    __slots__ = ("waiting", "finished", "rolled_back", "asked", "given_up")
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    ROLLED_BACK_FIELD_NUMBER: _ClassVar[int]
+    ASKED_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
+    waiting: int
+    finished: int
+    rolled_back: int
+    asked: int
+    given_up: int
+    def __init__(self, waiting: _Optional[int] = ..., finished: _Optional[int] = ..., rolled_back: _Optional[int] = ..., asked: _Optional[int] = ..., given_up: _Optional[int] = ...) -> None: ...
+
 class ErrorDetail(_message.Message):
     __slots__ = ("condition", "message", "numbers", "path")
     CONDITION_FIELD_NUMBER: _ClassVar[int]

@@ -90,6 +90,16 @@ APPEND = Method("Append", RAW, RAW)
 APPEND_CHUNKS = Method("AppendChunks", RAW, RAW, Shape.REQUESTS)
 DELETE_BEFORE = _control("DeleteBefore", pb.DeleteBefore, pb.Offset)
 
+IS_DECIDED = _control("IsDecided", pb.Batch, pb.IsDecided)
+PREPARE = Method("Prepare", RAW, _messages(pb.Prepared))
+PREPARE_CHUNKS = Method("PrepareChunks", RAW, _messages(pb.Prepared), Shape.REQUESTS)
+COMMIT_BATCH = _control("CommitBatch", pb.Decide, pb.Outcome)
+ABORT_BATCH = _control("AbortBatch", pb.Decide, pb.Empty)
+PREPARE_MESSAGE = _control("PrepareMessage", pb.PrepareMessage, pb.HalfMessage)
+END = _control("End", pb.End, pb.Empty, is_repeatable=False)
+LISTEN = Method("Listen", _messages(pb.Listen), _messages(pb.Question), Shape.REPLIES)
+CHECK_BACK = _control("CheckBack", pb.Empty, pb.CheckBackReport)
+
 METHODS: tuple[Method, ...] = (
     HELLO,
     TOPICS,
@@ -108,4 +118,13 @@ METHODS: tuple[Method, ...] = (
     APPEND,
     APPEND_CHUNKS,
     DELETE_BEFORE,
+    IS_DECIDED,
+    PREPARE,
+    PREPARE_CHUNKS,
+    COMMIT_BATCH,
+    ABORT_BATCH,
+    PREPARE_MESSAGE,
+    END,
+    LISTEN,
+    CHECK_BACK,
 )

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from broker_core import open_broker
+from broker_core.api import BrokerTransactions
 from broker_core.broker.transactions import Transactions
 from broker_core.clients.embedded import EmbeddedBroker
 from broker_core.codec.names import HALF_TOPIC, OP_TOPIC
@@ -84,7 +85,7 @@ def outgoing(
 
 
 def prepare(
-    transactions: Transactions,
+    transactions: BrokerTransactions,
     batch: BatchRef,
     attempt: int,
     bodies: Sequence[bytes],

@@ -25,6 +25,7 @@ from broker_core.clients.remote.options import RemoteOptions
 from broker_core.clients.remote.pulling import pull
 from broker_core.clients.remote.sending import Parcel, Sender
 from broker_core.clients.remote.topic_cache import TopicCache
+from broker_core.clients.remote.transactions import RemoteTransactions
 from broker_core.codec.decode import ALL_COLUMNS, DEFAULT_COLUMNS, decode, schema_of
 from broker_core.codec.ids import UniqueIds, offset_id
 from broker_core.codec.javahash import index_hash, java_hash
@@ -379,6 +380,12 @@ class RemoteBroker:
             return index_hash(java_hash(sharding_key)) % info.write_queues
         self._turn += 1
         return self._turn % info.write_queues
+
+    @property
+    def transactions(self) -> RemoteTransactions:
+        """The broker's transactions; RequestError if it was opened for reading."""
+        self._require_writable()
+        return RemoteTransactions(self._here.connection, self._parcel)
 
     def delete_before(self, physical_offset: int) -> int:
         """Delete whole commit-log files that end at or before an offset; the new log minimum."""

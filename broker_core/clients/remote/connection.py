@@ -51,6 +51,11 @@ class Connection:
         self._greeting: Greeting | None = None
         self._is_closed = False
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
     def close(self) -> None:
         """Close the channel; calls under way end."""
         with self._lock:

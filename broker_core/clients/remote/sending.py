@@ -160,15 +160,16 @@ class Sender:
         if len(parcel.records) <= chunk_bytes or len(parcel.sizes) == 1:
             packed = pack_records(head.SerializeToString(), parcel.sizes, parcel.records)
             return unpack_placement(connection.ask(APPEND, packed))
-        chunks = _packed_chunks(head, parcel, chunk_bytes)
+        chunks = packed_chunks(head.SerializeToString(), parcel, chunk_bytes)
         return unpack_placement(connection.ask(APPEND_CHUNKS, chunks))
 
 
-def _packed_chunks(head: pb.AppendHead, parcel: Parcel, chunk_bytes: int) -> Iterator[bytes]:
+def packed_chunks(head: bytes, parcel: Parcel, chunk_bytes: int) -> Iterator[bytes]:
+    """Return a parcel in chunks, the first with the head."""
     view = memoryview(parcel.records)
     for row, stop, start, end in parcel.chunks(chunk_bytes):
         yield pack_records(
-            head.SerializeToString() if row == 0 else b"",
+            head if row == 0 else b"",
             parcel.sizes[row:stop],
             view[start:end],
             has_more=stop < len(parcel.sizes),

@@ -32,7 +32,7 @@ GOLDEN_APPEND = bytes.fromhex(
 
 
 def batch(
-    data: bytes, sizes: list[int], offsets: list[int], next_offset: int, **more: bool
+    data: bytes, sizes: list[int], offsets: list[int], next_offset: int, *, verify: bool = False
 ) -> FrameBatch:
     ends = np.cumsum(sizes, dtype=np.int64)
     return FrameBatch(
@@ -42,7 +42,7 @@ def batch(
         offsets=np.array(offsets, dtype=np.int64),
         queue=QUEUE,
         next_offset=next_offset,
-        **more,
+        verify=verify,
     )
 
 
