@@ -1,0 +1,111 @@
+"""A figure: how fast ours is, how fast the peer is, and the ratio, from alternating rounds.
+
+Machines that run this are shared and noisy, so no absolute number means anything by itself: ours
+and the peer take turns, the first turn of each is thrown away (it warms caches and compilers), and
+the medians of the others make the ratio.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROUNDS = 3
+
+Seconds = float
+Turn = Callable[[], Seconds]
+"""Does the work once and says how long it took."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the result. `ours` and `peer` are in `unit`; `value` is the ratio that counts."""
+
+    name: str
+    value: float
+    ours: float
+    peer: float
+    unit: str
+    rows: int
+    columns: str
+    machine: str
+    note: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """The figure as contract section 8 has it."""
+        return {key: value for key, value in asdict(self).items() if key != "name"}
+
+
+def machine() -> str:
+    """What this run was measured on."""
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text(encoding="utf-8").splitlines() if facts.exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    model = models[0] if models else platform.machine()
+    return f"{os.cpu_count()} cores, {model}, Python {platform.python_version()}"
+
+
+def timed(work: Callable[[], object]) -> Turn:
+    """Measure a call by the wall clock."""
+
+    def turn() -> Seconds:
+        begin = time.perf_counter()
+        work()
+        return time.perf_counter() - begin
+
+    return turn
+
+
+def take_turns(turns: dict[str, Turn], rounds: int = ROUNDS) -> dict[str, Seconds]:
+    """The median time of each, over rounds in which all of them take one turn."""
+    times: dict[str, list[Seconds]] = {name: [] for name in turns}
+    for number in range(rounds + 1):
+        for name, turn in turns.items():
+            seconds = turn()
+            tell(f"  round {number} {name}: {seconds:.3f} s")
+            if number:
+                times[name].append(seconds)
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+def rate_figure(
+    name: str, rows: int, ours: Seconds, peer: Seconds, *, columns: str = "", note: str = ""
+) -> Figure:
+    """How many times the peer's rate ours is."""
+    return Figure(
+        name=name,
+        value=round(peer / ours, 3),
+        ours=round(rows / ours),
+        peer=round(rows / peer),
+        unit="rows/s",
+        rows=rows,
+        columns=columns,
+        machine=machine(),
+        note=note,
+    )
+
+
+def time_figure(name: str, rows: int, ours: Seconds, peer: Seconds, *, note: str = "") -> Figure:
+    """How many times the peer's time ours takes."""
+    return Figure(
+        name=name,
+        value=round(ours / peer, 3),
+        ours=round(ours, 6),
+        peer=round(peer, 6),
+        unit="s",
+        rows=rows,
+        columns="",
+        machine=machine(),
+        note=note,
+    )
+
+
+def tell(text: str) -> None:
+    """Say on standard error how far it is."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,184 @@
+"""Our source in Spark: against the ceiling, against Spark's Kafka source, and by key."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from broker_core.codec.decode import DEFAULT_COLUMNS
+from tests.bench.ceiling import CeilingSource
+from tests.bench.data import BODY_BYTES, QUEUES, TOPIC, fill
+from tests.bench.figure import (
+    Figure,
+    Seconds,
+    Turn,
+    rate_figure,
+    take_turns,
+    tell,
+    time_figure,
+)
+from tests.bench.peers.kafka import KafkaBroker
+from tests.bench.spark_session import batch_seconds, session, stream_seconds, trigger_seconds
+
+COLUMN_SETS = {
+    "": "topic,queueId,queueOffset,storeTimestamp,keys,body",
+    ".default": ",".join(DEFAULT_COLUMNS),
+    ".body": "body,queueOffset",
+}
+NAMES = (
+    *(
+        f"{figure}{suffix}"
+        for figure in (
+            "read.stream.embedded.vs_ceiling",
+            "read.batch.embedded.vs_ceiling",
+            "read.stream.embedded.vs_kafka",
+        )
+        for suffix in COLUMN_SETS
+    ),
+    "query.key.vs_scan",
+    "batch.overhead",
+)
+ROWS = 4_000_000
+_STEPS = 15
+
+
+def run(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
+    """One store and one Kafka topic with the same bodies, read in turns."""
+    kafka = any(".vs_kafka" in name for name in names)
+    store = scratch / "spark-read"
+    tell(f"spark: writing {ROWS:,} messages")
+    fill(store, ROWS)
+    with ExitStack() as stack:
+        spark = stack.enter_context(session(scratch, kafka=kafka))
+        spark.dataSource.register(CeilingSource)
+        broker = stack.enter_context(KafkaBroker(scratch, partitions=QUEUES)) if kafka else None
+        if broker:
+            tell(f"kafka: writing {ROWS:,} messages")
+            fill_kafka(spark, broker)
+        bench = _Bench(spark, scratch, store, broker)
+        for suffix, columns in COLUMN_SETS.items():
+            yield from bench.stream(suffix, columns, names)
+            yield from bench.batch(suffix, columns, names)
+        if "query.key.vs_scan" in names:
+            yield bench.by_key()
+        if "batch.overhead" in names:
+            yield bench.overhead()
+
+
+def fill_kafka(spark: SparkSession, broker: KafkaBroker) -> None:
+    """The same bodies and keys in Kafka."""
+    numbers = spark.range(0, ROWS, 1, QUEUES)
+    rows = numbers.selectExpr(
+        "concat('order-', id) as key", f"lpad(cast(id as string), {BODY_BYTES}, 'x') as value"
+    )
+    writer = rows.write.format("kafka").option("kafka.bootstrap.servers", broker.address)
+    writer.option("topic", TOPIC).save()
+
+
+class _Bench:
+    def __init__(
+        self, spark: SparkSession, scratch: Path, store: Path, kafka: KafkaBroker | None
+    ) -> None:
+        self._spark = spark
+        self._scratch = scratch
+        self._store = store
+        self._kafka = kafka
+
+    def stream(self, suffix: str, columns: str, names: frozenset[str]) -> Iterator[Figure]:
+        """A whole topic as one micro-batch."""
+        to_ceiling = f"read.stream.embedded.vs_ceiling{suffix}"
+        to_kafka = f"read.stream.embedded.vs_kafka{suffix}"
+        turns: dict[str, Turn] = {}
+        if to_ceiling in names or to_kafka in names:
+            turns["ours"] = lambda: self._stream(self._ours("readStream", columns))
+        if to_ceiling in names:
+            turns["ceiling"] = lambda: self._stream(self._ceiling("readStream", columns))
+        if to_kafka in names:
+            turns["kafka"] = lambda: self._stream(self._kafka_stream())
+        if not turns:
+            return
+        tell(f"read.stream{suffix} ({columns})")
+        times = take_turns(turns)
+        if to_ceiling in names:
+            yield rate_figure(to_ceiling, ROWS, times["ours"], times["ceiling"], columns=columns)
+        if to_kafka in names:
+            yield rate_figure(to_kafka, ROWS, times["ours"], times["kafka"], columns=columns)
+
+    def batch(self, suffix: str, columns: str, names: frozenset[str]) -> Iterator[Figure]:
+        """A whole topic as one batch."""
+        name = f"read.batch.embedded.vs_ceiling{suffix}"
+        if name not in names:
+            return
+        tell(f"read.batch{suffix} ({columns})")
+        turns: dict[str, Turn] = {
+            "ours": lambda: batch_seconds(self._ours("read", columns)),
+            "ceiling": lambda: batch_seconds(self._ceiling("read", columns)),
+        }
+        times = take_turns(turns)
+        yield rate_figure(name, ROWS, times["ours"], times["ceiling"], columns=columns)
+
+    def by_key(self) -> Figure:
+        """`where keys = …` by the index, against a scan of everything."""
+        columns = COLUMN_SETS[""]
+        asked = f"keys = 'order-{ROWS // 2}'"
+        pushed = self._ours("read", columns, filterPushdown="true")
+        turns: dict[str, Turn] = {
+            "by key": lambda: _count_seconds(pushed.where(asked)),
+            "scan": lambda: _count_seconds(self._ours("read", columns).where(asked)),
+        }
+        times = take_turns(turns)
+        return rate_figure("query.key.vs_scan", ROWS, times["by key"], times["scan"])
+
+    def overhead(self) -> Figure:
+        """Micro-batches of four messages that a filter drops, against batches of nothing."""
+        start = {
+            TOPIC: {"broker-a": {str(queue): ROWS // QUEUES - _STEPS for queue in range(QUEUES)}}
+        }
+        ours = self._ours(
+            "readStream",
+            COLUMN_SETS[""],
+            startingOffsets=json.dumps(start),
+            maxOffsetsPerTrigger=str(QUEUES),
+            tags="nothing-has-this-tag",
+        )
+        reader = self._spark.readStream.format("ceiling").option("steps", str(_STEPS))
+        reader = reader.option("store", str(self._store)).option("columns", COLUMN_SETS[""])
+        turns: dict[str, Turn] = {
+            "ours": lambda: trigger_seconds(ours, self._scratch, _STEPS),
+            "empty": lambda: trigger_seconds(reader.load(), self._scratch, _STEPS),
+        }
+        times = take_turns(turns)
+        return time_figure("batch.overhead", 0, times["ours"], times["empty"])
+
+    def _stream(self, frame: DataFrame) -> Seconds:
+        return stream_seconds(frame, self._scratch, ROWS)
+
+    def _ours(self, how: str, columns: str, **options: str) -> DataFrame:
+        reader = (
+            getattr(self._spark, how).format("rocketmq").option("broker", f"file:{self._store}")
+        )
+        reader = reader.option("subscribe", TOPIC).option("startingOffsets", "earliest")
+        frame: DataFrame = reader.option("columns", columns).options(**options).load()
+        return frame
+
+    def _ceiling(self, how: str, columns: str) -> DataFrame:
+        reader = getattr(self._spark, how).format("ceiling").option("store", str(self._store))
+        frame: DataFrame = reader.option("columns", columns).option("rows", str(ROWS)).load()
+        return frame
+
+    def _kafka_stream(self) -> DataFrame:
+        assert self._kafka is not None
+        reader = self._spark.readStream.format("kafka").option("subscribe", TOPIC)
+        reader = reader.option("kafka.bootstrap.servers", self._kafka.address)
+        return reader.option("startingOffsets", "earliest").load()
+
+
+def _count_seconds(frame: DataFrame) -> Seconds:
+    begin = time.perf_counter()
+    assert frame.count() == 1
+    return time.perf_counter() - begin

@@ -1,0 +1,92 @@
+"""Our sink in Spark: against Spark's Kafka sink, and against one that discards."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from broker_core import open_broker
+from tests.bench.ceiling import CeilingSource
+from tests.bench.data import BODY_BYTES, QUEUES, TOPIC
+from tests.bench.figure import Figure, Seconds, Turn, rate_figure, take_turns, tell
+from tests.bench.peers.kafka import KafkaBroker
+from tests.bench.spark_session import session
+
+NAMES = ("write.exactly_once.vs_kafka", "write.at_least_once.vs_kafka", "write.vs_ceiling")
+ROWS = 1_000_000
+
+
+def run(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
+    """The same cached rows, written in turns."""
+    kafka = any(name.endswith(".vs_kafka") for name in names)
+    with ExitStack() as stack:
+        spark = stack.enter_context(session(scratch, kafka=kafka))
+        spark.dataSource.register(CeilingSource)
+        broker = stack.enter_context(KafkaBroker(scratch, partitions=QUEUES)) if kafka else None
+        rows = cached_rows(spark)
+        turns: dict[str, Turn] = {
+            "exactly-once": _writing(scratch, rows, "exactly-once"),
+            "at-least-once": _writing(scratch, rows, "at-least-once"),
+            "discarding": lambda: _seconds(lambda: _discard(rows)),
+        }
+        if broker:
+            turns["kafka"] = lambda: _seconds(lambda: _to_kafka(rows, broker))
+        tell("write")
+        times = take_turns(turns)
+    peers = {
+        "write.exactly_once.vs_kafka": ("exactly-once", "kafka"),
+        "write.at_least_once.vs_kafka": ("at-least-once", "kafka"),
+        "write.vs_ceiling": ("at-least-once", "discarding"),
+    }
+    for name, (ours, peer) in peers.items():
+        if name in names:
+            yield rate_figure(name, ROWS, times[ours], times[peer], columns="keys,body")
+
+
+def cached_rows(spark: SparkSession) -> DataFrame:
+    """Rows in memory, in four partitions, so that making them costs nothing."""
+    numbers = spark.range(0, ROWS, 1, QUEUES)
+    rows = numbers.selectExpr(
+        "concat('order-', id) as keys", f"lpad(cast(id as string), {BODY_BYTES}, 'x') as body"
+    ).cache()
+    assert rows.count() == ROWS
+    return rows
+
+
+def _writing(scratch: Path, rows: DataFrame, delivery: str) -> Turn:
+    store = scratch / f"write-{delivery}"
+
+    def turn() -> Seconds:
+        shutil.rmtree(store, ignore_errors=True)
+        with open_broker(f"file:{store}", mode="rw", create=True) as broker:
+            broker.create_topic(TOPIC, queues=QUEUES)
+        writer = rows.write.format("rocketmq").mode("append").option("broker", f"file:{store}")
+        writer = writer.option("topic", TOPIC).option("delivery", delivery)
+        seconds = _seconds(writer.save)
+        with open_broker(f"file:{store}") as broker:
+            assert sum(last for _, last in broker.offsets(TOPIC).values()) == ROWS
+        return seconds
+
+    return turn
+
+
+def _discard(rows: DataFrame) -> None:
+    writer = rows.write.format("ceiling").mode("append")
+    writer.option("columns", "body").option("store", "").option("rows", "0").save()
+
+
+def _to_kafka(rows: DataFrame, broker: KafkaBroker) -> None:
+    named = rows.withColumnsRenamed({"keys": "key", "body": "value"})
+    writer = named.write.format("kafka").option("kafka.bootstrap.servers", broker.address)
+    writer.option("topic", TOPIC).save()
+
+
+def _seconds(work: Callable[[], object]) -> Seconds:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
