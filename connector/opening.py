@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["r", "rw"]
 
-_cached: dict[tuple[int, ClientOptions], Broker] = {}
+_cached: dict[tuple[int, ClientOptions, Mode], Broker] = {}
 
 
 def open_client(client: ClientOptions, mode: Mode = "r") -> Broker:
@@ -34,19 +34,35 @@ def open_client(client: ClientOptions, mode: Mode = "r") -> Broker:
 
 def cached_reader(client: ClientOptions) -> Broker:
     """This process's read-only broker for the options; nobody closes it but `forget`."""
-    key = (os.getpid(), client)
+    return _cached_broker(client, "r")
+
+
+def cached_writer(client: ClientOptions) -> Broker:
+    """The same, open for writing."""
+    return _cached_broker(client, "rw")
+
+
+def _cached_broker(client: ClientOptions, mode: Mode) -> Broker:
+    key = (os.getpid(), client, mode)
     if key not in _cached:
         for other in [known for known in _cached if known[0] != key[0]]:
             del _cached[other]  # inherited by a fork: its files and sockets are the parent's
-        _cached[key] = open_client(client)
+        _cached[key] = open_client(client, mode)
     return _cached[key]
 
 
-def forget(client: ClientOptions) -> None:
+def forget(client: ClientOptions, mode: Mode = "r") -> None:
     """Close the cached broker after an error, so that the next task opens a new one."""
-    broker = _cached.pop((os.getpid(), client), None)
+    broker = _cached.pop((os.getpid(), client, mode), None)
     if broker is not None:
         broker.close()
+
+
+def failed(error: core.BrokerError, client: ClientOptions, action: str) -> errors.ConnectorError:
+    """What an error of this process's writer means; a broken connection is not used again."""
+    if isinstance(error, core.UnavailableError):
+        forget(client, "rw")
+    return translate(error, client.address, action, attempts=1)
 
 
 @contextmanager

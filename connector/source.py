@@ -5,12 +5,20 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 
+from connector import errors
 from connector.batch import RocketMQPushdownReader, RocketMQReader
 from connector.option_table import Scope
 from connector.options import SourceOptions, advice
 from connector.schema import check_schema, spark_schema
+from connector.sink import RocketMQStreamWriter, RocketMQWriter
 from connector.stream import RocketMQStreamReader
 
 if TYPE_CHECKING:
@@ -55,3 +63,16 @@ class RocketMQDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming read; it checks its options with the first call, see connector.stream."""
         return RocketMQStreamReader(dict(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write. Everything that is wrong for all rows is refused here, before any task."""
+        if overwrite:
+            raise errors.sink_overwrite()
+        for sentence in advice(self.options, Scope.WRITE):
+            log.warning("%s", sentence)
+        return RocketMQWriter(self.options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """A streaming write; complete mode appends, as every mode must."""
+        del overwrite
+        return RocketMQStreamWriter(self.options, schema)

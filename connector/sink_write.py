@@ -1,0 +1,176 @@
+"""Writing in a task: rows are composed and handed to the broker, a few megabytes at a time.
+
+Exactly once: they become half messages, invisible, under an attempt id that only this call of
+`write` ever has; what the task returns says where they lie, and the driver decides. A task that
+fails, loses a race or is forgotten leaves half messages that nobody will ever see.
+
+At least once: they are sent at once, in one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from broker_core.api import Broker, TransactionalBroker
+from broker_core.broker.decisions import ATTEMPT_CHARS
+from broker_core.codec.ids import UniqueIds
+from broker_core.errors import BrokerError, TopicNotFoundError
+from broker_core.types import Receipt
+from connector import errors, opening
+from connector.sink_rows import Composer
+
+if TYPE_CHECKING:
+    from broker_core.api import BrokerTransactions
+    from broker_core.types import Prepared
+    from connector.options import SinkOptions
+    from connector.sink_identity import Identity
+    from connector.sink_schema import SinkColumns
+
+APPEND_ROWS = 100_000
+APPEND_BYTES = 32 << 20
+ACTION = "write messages"
+
+
+@dataclass(frozen=True)
+class SinkMessage(WriterCommitMessage):
+    """What a task tells the driver. Without a receipt the messages are sent already."""
+
+    rows: int
+    receipt: Receipt | None = None
+    run: str = ""
+    may_repeat: bool = True
+
+
+def write_rows(
+    options: SinkOptions,
+    columns: SinkColumns,
+    batches: Iterable[pa.RecordBatch],
+    identity: Identity | None,
+    *,
+    task: int,
+) -> SinkMessage:
+    """Write a task's rows; `identity` None sends them at once."""
+    client = options.client
+    try:
+        broker = opening.cached_writer(client)
+        if identity is None:
+            return _send(broker, options, columns, batches, task)
+        return _prepare(broker, options, columns, batches, identity, task)
+    except BrokerError as error:
+        raise opening.failed(error, client, ACTION) from error
+
+
+def _send(
+    broker: Broker,
+    options: SinkOptions,
+    columns: SinkColumns,
+    batches: Iterable[pa.RecordBatch],
+    task: int,
+) -> SinkMessage:
+    composer = Composer(
+        options, columns, TopicQueues(broker, options), first=task, is_transactional=False
+    )
+    count = 0
+    for rows in gathered(batches):
+        broker.append(composer.compose(rows), flush=options.flush)
+        count += rows.num_rows
+    return SinkMessage(count)
+
+
+def _prepare(
+    broker: Broker,
+    options: SinkOptions,
+    columns: SinkColumns,
+    batches: Iterable[pa.RecordBatch],
+    identity: Identity,
+    task: int,
+) -> SinkMessage:
+    transactions = require_transactions(broker, options)
+    unique_ids = UniqueIds()
+    attempt = unique_ids.make(1)[0, :ATTEMPT_CHARS].tobytes().decode("ascii")
+    composer = Composer(
+        options,
+        columns,
+        TopicQueues(broker, options),
+        first=task,
+        is_transactional=True,
+        unique_ids=unique_ids,
+    )
+    prepared: list[Prepared] = []
+    count = 0
+    for rows in gathered(batches):
+        count += rows.num_rows
+        # A replay of a batch that is committed need not be stored again; it is still checked.
+        messages = composer.compose(rows)
+        if not prepared and transactions.is_batch_decided(identity.batch):
+            continue
+        prepared.append(
+            transactions.prepare_batch(
+                identity.batch, attempt, messages, is_first=not prepared, flush=options.flush
+            )
+        )
+    receipt = Receipt(identity.batch, attempt, tuple(prepared))
+    return SinkMessage(count, receipt, identity.run, identity.may_repeat)
+
+
+def require_transactions(broker: Broker, options: SinkOptions) -> BrokerTransactions:
+    """The broker's transactions; OptionError if it has none."""
+    if not isinstance(broker, TransactionalBroker):
+        reason = "it has no transactions that it decides itself."
+        raise errors.sink_exactly_once_unsupported(options.client.address, reason)
+    return broker.transactions
+
+
+class TopicQueues:
+    """How many queues of a topic can be written to; asked once per task and topic."""
+
+    def __init__(self, broker: Broker, options: SinkOptions) -> None:
+        self._broker = broker
+        self._options = options
+        self._known: dict[str, int] = {}
+
+    def __call__(self, topic: str) -> int:
+        """The number of queues; a missing topic is made if the options say so."""
+        if topic not in self._known:
+            self._known[topic] = self._ask(topic)
+        return self._known[topic]
+
+    def _ask(self, topic: str) -> int:
+        try:
+            return self._broker.describe(topic).write_queues
+        except TopicNotFoundError:
+            queues = self._options.create_queues
+            if queues is None:
+                raise errors.sink_topic_missing(topic, self._options.client.address) from None
+            return self._broker.create_topic(topic, queues, exist_ok=True).write_queues
+
+
+def gathered(
+    batches: Iterable[pa.RecordBatch], rows: int = APPEND_ROWS, size_bytes: int = APPEND_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Spark's batches joined to ones that are worth an append; empty ones are left out."""
+    held: list[pa.RecordBatch] = []
+    count = size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        held.append(batch)
+        count += batch.num_rows
+        size += batch.nbytes
+        if count >= rows or size >= size_bytes:
+            yield _joined(held)
+            held, count, size = [], 0, 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    whole = pa.Table.from_batches(batches).combine_chunks()
+    return whole.to_batches()[0]
