@@ -15,7 +15,7 @@ from broker_core.broker.legal_names import check_topic, is_legal_topic
 from broker_core.broker.topics import TopicConfig, TopicTable
 from broker_core.errors import RequestError, TopicNotFoundError
 from broker_core.store.config_files import backup
-from broker_core.store.foreign import batch_queue_error, batch_queue_topics, has_batch_queues
+from broker_core.store.foreign import batch_queue_error, batch_queue_topics
 from broker_core.types import QueueRef, TopicInfo
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Catalog:
     def names(self) -> list[str]:
         """Return all topics, sorted."""
         found = {*self.table().topics, *(topic for topic, _ in self._reader.queues())}
-        found |= set(batch_queue_topics(self._reader.root))
+        found |= batch_queue_topics(self._reader.root)
         return sorted(name for name in found if is_legal_topic(name))
 
     def config(self, topic: str) -> TopicConfig:
@@ -56,7 +56,7 @@ class Catalog:
         """
         check_topic(topic)
         config = self.table().topics.get(topic)
-        if (config and config.is_batch) or has_batch_queues(self._reader.root, topic):
+        if (config and config.is_batch) or topic in batch_queue_topics(self._reader.root):
             raise batch_queue_error(topic)
         if config is not None:
             return config

@@ -49,7 +49,7 @@ def json_option(command: _Command) -> _Command:
 
 def store_argument(command: _Command) -> _Command:
     """Add the argument STORE, a store's path."""
-    return click.argument("store", type=click.Path(path_type=Path))(command)
+    return click.argument("store", type=click.Path(path_type=Path, readable=False))(command)
 
 
 def time_option(*names: str, help_text: str) -> Callable[[_Command], _Command]:

@@ -33,6 +33,7 @@ from broker_core.codec.ids import UniqueIds, offset_id
 from broker_core.codec.javahash import index_hash, java_hash
 from broker_core.errors import IllegalMessageError, PermissionDeniedError, RequestError
 from broker_core.filter.pipeline import MessageFilter, Pipeline
+from broker_core.store.files import storage_error
 from broker_core.store.reader import StoreReader
 from broker_core.store.session import SessionOptions
 from broker_core.store.settings import StoreSettings
@@ -90,12 +91,15 @@ class EmbeddedBroker:
         told how far that is.
         """
         settings = StoreSettings.load(config)
-        if mode == "r":
-            if settings.given:
-                settings = settings.agreeing_with(root)
-            return cls(address, StoreReader(root, settings))
         options = SessionOptions(progress=progress)
-        writer = StoreWriter.open(root, settings, create=create, options=options)
+        try:
+            if mode == "r":
+                if settings.given:
+                    settings = settings.agreeing_with(root)
+                return cls(address, StoreReader(root, settings))
+            writer = StoreWriter.open(root, settings, create=create, options=options)
+        except OSError as error:
+            raise storage_error(error, "open the store", root) from error
         return cls(address, StoreReader(root, writer.settings), writer)
 
     @property

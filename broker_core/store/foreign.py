@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from broker_core.errors import FormatVersionError, StorageError, StoreNotFoundError
-from broker_core.store.segments import unreadable
+from broker_core.store.segments import list_names
 
 _SIGNS_OF_A_STORE = ("commitlog", "consumequeue", "checkpoint")
 # Directories of the RocksDB variant of config/*.json. `rocksdbstore` and `compaction` in the root
@@ -25,18 +25,15 @@ def require_store(root: Path, log_directories: Iterable[Path]) -> None:
     StoreNotFoundError if there is none, FormatVersionError if it is of another format. Nothing is
     created, and nothing beyond a few names is looked at.
     """
-    try:
-        names = {path.name for path in root.iterdir()}
-    except FileNotFoundError as error:
+    if not root.exists():
         message = f"There is no store at {root}: no such directory. Check the path."
-        raise StoreNotFoundError(message) from error
-    except NotADirectoryError as error:
+        raise StoreNotFoundError(message)
+    if not root.is_dir():
         message = f"{root} is a file, not a store: give the directory that holds commitlog/."
-        raise StoreNotFoundError(message) from error
-    except OSError as error:
-        raise unreadable(root, error) from error
+        raise StoreNotFoundError(message)
+    names = list_names(root)
     _refuse_dledger(root, names)
-    if not names.intersection(_SIGNS_OF_A_STORE) and not any(map(Path.is_dir, log_directories)):
+    if not names.intersection(_SIGNS_OF_A_STORE) and not any(map(list_names, log_directories)):
         message = (
             f"{root} is not a store: it has no commitlog directory and no checkpoint. Give the "
             f"storePathRootDir of a broker, or open with mode='rw' and create=True to make one."
@@ -56,16 +53,15 @@ def _refuse_dledger(root: Path, names: set[str]) -> None:
 
 
 def _refuse_rocksdb(root: Path) -> None:
-    queues = root / "consumequeue"
-    if (queues / "CURRENT").exists() or any(queues.glob("*.sst")):
+    queues = list_names(root / "consumequeue")
+    if "CURRENT" in queues or any(name.endswith(".sst") for name in queues):
         message = (
             f"The store at {root} keeps its consume queues in RocksDB (storeType=defaultRocksDB), "
             f"which is not supported. Read it through its broker, with rocketmq://."
         )
         raise FormatVersionError(message)
-    for name in _ROCKSDB_CONFIG:
-        directory = root / "config" / name
-        if directory.is_dir() and any(directory.iterdir()):
+    for name in list_names(root / "config").intersection(_ROCKSDB_CONFIG):
+        if list_names(root / "config" / name):
             message = (
                 f"The store at {root} keeps its configuration in RocksDB (config/{name}), which "
                 f"is not supported. Read it through its broker, with rocketmq://."
@@ -73,19 +69,9 @@ def _refuse_rocksdb(root: Path) -> None:
             raise FormatVersionError(message)
 
 
-def has_batch_queues(root: Path, topic: str) -> bool:
-    """Whether a topic has batch consume queues; the topic's name must have been checked."""
-    return (root / "batchconsumequeue" / topic).is_dir()
-
-
-def batch_queue_topics(root: Path) -> list[str]:
+def batch_queue_topics(root: Path) -> set[str]:
     """Return the topics that have batch consume queues."""
-    try:
-        return sorted(path.name for path in (root / "batchconsumequeue").iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise unreadable(root / "batchconsumequeue", error) from error
+    return list_names(root / "batchconsumequeue")
 
 
 def batch_queue_error(topic: str) -> StorageError:

@@ -175,6 +175,9 @@ def reconcile(
             raise GapError
         if last_end > log_start:
             raise _missing(queue, keep, start, int(entries[0]["physical_offset"]))
+    if run > 0 and start > 0:
+        # A topic made anew starts at 0: any other break is a record that was changed.
+        raise _missing(queue, int(offsets[run - 1]), start, int(entries[run]["physical_offset"]))
     return QueuePlan(keep if start == keep else 0, start, entries[run:])
 
 

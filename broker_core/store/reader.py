@@ -77,7 +77,7 @@ class StoreReader:
         Queues look for themselves.
         """
         self.log.refresh()
-        if self._state and self._state.recovery and not self._state.is_current(self.root):
+        if self._state and not self._state.is_clean and not self._state.is_current(self.root):
             self._forget()
 
     def _forget(self) -> None:
@@ -117,7 +117,7 @@ class StoreReader:
         if view is None:
             directory = self.root / "consumequeue" / topic / str(queue_id)
             overlay = self.recovery.queues.get(key) if self.recovery else None
-            if overlay is not None and self.state.is_damaged and not len(overlay.entries):
+            if overlay is not None and self.state.damage and not len(overlay.entries):
                 overlay = None  # recovery would cut messages that are still there
             view = QueueView(
                 topic, queue_id, directory, self.log, overlay, has_entry=self._has_entry
@@ -177,7 +177,7 @@ class StoreReader:
         """
         self._require_range(topic, queue_id, start, end)
         limits = (batch_rows, batch_bytes)
-        is_checked = self.recovery is not None if verify is None else verify
+        is_checked = not self.state.is_clean if verify is None else verify
         wanted = range(start, end)
         return self._frames(self.queue(topic, queue_id), wanted, select, limits, is_checked)
 
@@ -303,6 +303,8 @@ class StoreReader:
         behind that are what a crash left, or a record that is just being written.
         """
         self.refresh()
+        if self.state.damage is not None:
+            raise self.state.damage
         end = self.recovery.log_end if self.recovery else self.log.capacity
         scan = LogScan(self.log, self.settings, self.log.start, verify=False)
         for fields in scan.batches():
@@ -361,13 +363,8 @@ class StoreReader:
         the log that no index file covers are searched too.
         """
         self.refresh()
-        if self.recovery is not None and self.state.is_damaged:
-            message = (
-                f"The commit log in {self.root} is damaged at physical offset "
-                f"{self.recovery.log_end} ({self.recovery.ending or 'nothing is written there'}), "
-                f"and what lies behind can't be searched by key; restore it from a backup."
-            )
-            raise CorruptRecordError(message, self.root, self.recovery.log_end)
+        if self.state.damage is not None:
+            raise self.state.damage
         if self._index is None:
             self._index = IndexView(self.root, self.log, self.settings, self.recovery)
         bounds = (begin_ms, end_ms)

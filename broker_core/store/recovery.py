@@ -281,7 +281,7 @@ class _Survey:
         """Compare every queue with what the scan found of it."""
         existing = set(self._queues())
         deletions = deleted_topics(self.root)
-        is_known = _known_topics(self.root) if not is_normal else lambda _topic: True
+        is_known = known_topics(self.root) if not is_normal else lambda _topic: True
         plans = {}
         for queue in sorted(existing | found.keys()):
             records = found.get(queue, ScannedRecords())
@@ -400,7 +400,7 @@ def deleted_topics(root: Path) -> dict[str, int]:
     }
 
 
-def _known_topics(root: Path) -> Callable[[str], bool]:
+def known_topics(root: Path) -> Callable[[str], bool]:
     """Whether records of a topic without consume queues should get some.
 
     After an unclean stop its queues may be lost, or it may have been deleted: the configuration

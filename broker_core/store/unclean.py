@@ -7,7 +7,8 @@ Readers look at such a store as recovery would leave it, and change nothing.
 
 Recovery ends the log at the first record that is not valid, as RocketMQ does, also where whole
 messages lie behind it. A reader does not follow it there: what a queue still leads to is read, and
-the record that is damaged is reported by whoever comes upon it.
+the record that is damaged is reported by whoever comes upon it. So it is where damage keeps
+recovery from making a plan.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from broker_core.errors import CorruptRecordError, OffsetRangeError, StorageErro
 from broker_core.store.consume_queue import ConsumeQueue, list_queues
 from broker_core.store.lock import lock_holder
 from broker_core.store.marks import Marks, read_marks
-from broker_core.store.recovery import RecoveryKind, plan
+from broker_core.store.recovery import RecoveryKind, known_topics, plan
 
 if TYPE_CHECKING:
     from broker_core.store.commit_log import CommitLog
@@ -37,13 +38,19 @@ _ATTEMPTS = 5
 class StoreState:
     """How a store was found: `recovery` is None if its files are to be taken as they are.
 
-    `is_damaged` says that whole messages lie behind the place where recovery would end the log.
+    `damage` is set if whole messages lie behind the place where recovery would end the log, or if
+    it can't be planned at all: then nothing that a queue leads to may be left out.
     """
 
     marks: Marks
     is_locked: bool
     recovery: RecoveryPlan | None = None
-    is_damaged: bool = False
+    damage: CorruptRecordError | None = None
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether records need no second look: the store was closed, or is being written."""
+        return self.recovery is None and self.damage is None
 
     def is_current(self, root: Path) -> bool:
         """Whether nobody has written to the store, closed or opened it since."""
@@ -57,18 +64,25 @@ def examine_store(root: Path, log: CommitLog, settings: StoreSettings) -> StoreS
         is_bare = _lacks_queues(root, settings)
         if state.is_locked or not (state.marks.is_unclean or is_bare):
             return state
+        agreed = settings.agreeing_with(root)
         try:
             # The marker of a store that was closed well does not know that its queues are gone.
-            planned = plan(root, settings.agreeing_with(root), distrust_tail=is_bare)
-            found = _recovered(state, root, log, planned)
-        except CorruptRecordError:
-            if state.is_current(root):
-                raise
-            continue
+            planned = plan(root, agreed, distrust_tail=is_bare)
+        except CorruptRecordError as error:
+            found = replace(state, damage=error)
+        else:
+            found = _recovered(state, root, log, _living(planned, root) if is_bare else planned)
         # A writer that came in between makes a plan worthless: look again.
         if state.is_current(root):
             return found
     return state
+
+
+def _living(planned: RecoveryPlan, root: Path) -> RecoveryPlan:
+    """The plan without queues of topics that the configuration does not know: they were deleted."""
+    is_known = known_topics(root)
+    queues = {queue: change for queue, change in planned.queues.items() if is_known(queue[0])}
+    return replace(planned, queues=queues)
 
 
 def _recovered(state: StoreState, root: Path, log: CommitLog, planned: RecoveryPlan) -> StoreState:
@@ -81,8 +95,16 @@ def _recovered(state: StoreState, root: Path, log: CommitLog, planned: RecoveryP
         len(planned.queues),
     )
     cut = [queue for queue, change in planned.queues.items() if not len(change.entries)]
-    is_damaged = any(_leads_beyond(root, log, queue, planned) for queue in cut)
-    return replace(state, recovery=planned, is_damaged=is_damaged)
+    if not any(_leads_beyond(root, log, queue, planned) for queue in cut):
+        return replace(state, recovery=planned)
+    message = (
+        f"The commit log in {root} is damaged at physical offset {planned.log_end} "
+        f"({planned.ending or 'nothing is written there'}), and whole messages lie behind it. "
+        f"Restore it from a backup; opening it with mode='rw' would cut the log there, as RocketMQ "
+        f"does."
+    )
+    damage = CorruptRecordError(message, root, planned.log_end)
+    return replace(state, recovery=planned, damage=damage)
 
 
 def _leads_beyond(root: Path, log: CommitLog, queue: QueueKey, planned: RecoveryPlan) -> bool:
