@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
@@ -44,14 +44,10 @@ if TYPE_CHECKING:
 
 DEFAULT_GROUP = "pyspark-rocketmq-sink"
 
+QueueCounts = Callable[[str], int]
+"""How many queues of a topic can be written to; raises for a topic that does not exist."""
+
 _LEVELS = len(DELAY_LEVELS_SECONDS)
-
-
-class QueueCounts(Protocol):
-    """Knows how many queues of a topic can be written to; raises for a topic that has none."""
-
-    def __call__(self, topic: str) -> int:
-        """The number of queues to write to."""
 
 
 def now_ms() -> int:
