@@ -28,10 +28,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from broker_core.errors import CorruptRecordError
-from broker_core.store.segments import Segment, SegmentedLog, list_directories, unreadable
+from broker_core.store.segments import (
+    Segment,
+    SegmentedLog,
+    is_path_part,
+    list_directories,
+    unreadable,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from broker_core.codec.record import Record
 
 # The only statement of this layout in code.
 ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
@@ -75,6 +83,15 @@ def list_queues(directory: Path) -> list[tuple[str, int]]:
         for topic in list_directories(directory)
         for queue_id in list_queue_ids(topic)
     )
+
+
+def has_entry(root: Path, record: Record) -> bool:
+    """Whether the queue that a record says it belongs to has an entry for it, by its bytes."""
+    if not is_path_part(record.topic):
+        return False
+    queue = ConsumeQueue(root / "consumequeue" / record.topic / str(record.queue_id))
+    found = queue.read(record.queue_offset, record.queue_offset + 1)
+    return any(int(entry["physical_offset"]) == record.physical_offset for entry in found)
 
 
 class ConsumeQueue:

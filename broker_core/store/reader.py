@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,14 +23,14 @@ from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from broker_core.codec.frames import FrameBatch
 from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.store.commit_log import CommitLog
-from broker_core.store.consume_queue import ConsumeQueue, list_queue_ids, list_queues
+from broker_core.store.consume_queue import has_entry, list_queue_ids, list_queues
 from broker_core.store.consume_queue_ext import ConsumeQueueExt
 from broker_core.store.foreign import require_store
 from broker_core.store.index_file import MAX_TIME_MS
 from broker_core.store.index_view import IndexView
 from broker_core.store.log_scan import LogScan, end_of_stretch
 from broker_core.store.queue_view import QueueView
-from broker_core.store.segments import Segment, is_path_part, let_go
+from broker_core.store.segments import Segment, let_go
 from broker_core.store.settings import StoreSettings
 from broker_core.store.unclean import StoreState, examine_store
 from broker_core.types import QueueRef
@@ -120,18 +121,15 @@ class StoreReader:
             if overlay is not None and self.state.damage and not len(overlay.entries):
                 overlay = None  # recovery would cut messages that are still there
             view = QueueView(
-                topic, queue_id, directory, self.log, overlay, has_entry=self._has_entry
+                topic,
+                queue_id,
+                directory,
+                self.log,
+                overlay,
+                has_entry=partial(has_entry, self.root),
             )
             self._views[key] = view
         return view
-
-    def _has_entry(self, record: Record) -> bool:
-        """Whether a consume queue has an entry for a record, by its bytes."""
-        if not is_path_part(record.topic):
-            return False
-        queue = ConsumeQueue(self.root / "consumequeue" / record.topic / str(record.queue_id))
-        found = queue.read(record.queue_offset, record.queue_offset + 1)
-        return any(int(entry["physical_offset"]) == record.physical_offset for entry in found)
 
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return (min, max) of a queue; (0, 0) for one that never held a message."""
@@ -274,7 +272,7 @@ class StoreReader:
         Its queue's entry proves it; for a record without one the segment is walked up to it.
         """
         place = record.physical_offset
-        if self._has_entry(record):
+        if has_entry(self.root, record):
             return True
         found = self.log.locate(place)
         for stretch in self.log.walk(found[0].base) if found else ():

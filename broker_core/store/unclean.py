@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_core.errors import CorruptRecordError, OffsetRangeError, StorageError
-from broker_core.store.consume_queue import ConsumeQueue, list_queues
+from broker_core.store.consume_queue import ConsumeQueue, has_entry, list_queues
 from broker_core.store.lock import lock_holder
 from broker_core.store.marks import Marks, read_marks
 from broker_core.store.recovery import RecoveryKind, known_topics, plan
@@ -95,15 +95,22 @@ def _recovered(state: StoreState, root: Path, log: CommitLog, planned: RecoveryP
         len(planned.queues),
     )
     cut = [queue for queue, change in planned.queues.items() if not len(change.entries)]
-    if not any(_leads_beyond(root, log, queue, planned) for queue in cut):
-        return replace(state, recovery=planned)
-    message = (
-        f"The commit log in {root} is damaged at physical offset {planned.log_end} "
-        f"({planned.ending or 'nothing is written there'}), and whole messages lie behind it. "
-        f"Restore it from a backup; opening it with mode='rw' would cut the log there, as RocketMQ "
-        f"does."
-    )
-    damage = CorruptRecordError(message, root, planned.log_end)
+    damage = None
+    if any(_leads_beyond(root, log, queue, planned) for queue in cut):
+        message = (
+            f"The commit log in {root} is damaged at physical offset {planned.log_end} "
+            f"({planned.ending or 'nothing is written there'}), and whole messages lie behind it. "
+            f"Restore it from a backup; opening it with mode='rw' would cut the log there, as "
+            f"RocketMQ does."
+        )
+        damage = CorruptRecordError(message, root, planned.log_end)
+    elif any(_leads_to_stranger(root, log, queue, planned) for queue in cut):
+        message = (
+            f"A record of the commit log in {root} says that it belongs to a queue which does not "
+            f"know it, while another queue leads to it. Restore it from a backup, or run "
+            f"`rocketmq-broker check` on the store."
+        )
+        damage = CorruptRecordError(message, root)
     return replace(state, recovery=planned, damage=damage)
 
 
@@ -123,6 +130,24 @@ def _leads_beyond(root: Path, log: CommitLog, queue: QueueKey, planned: Recovery
             continue
         if record is not None and record.store_timestamp >= planned.last_store_ms:
             return (record.topic, record.queue_id, record.queue_offset) == (*queue, end - 1)
+    return False
+
+
+def _leads_to_stranger(root: Path, log: CommitLog, queue: QueueKey, planned: RecoveryPlan) -> bool:
+    """Whether the first entry that would be cut leads to a record that no queue has as its own."""
+    topic, queue_id = queue
+    end = planned.queues[queue].end
+    for entry in ConsumeQueue(root / "consumequeue" / topic / str(queue_id)).read(end, end + 1):
+        place = int(entry["physical_offset"])
+        if not log.start <= place < planned.log_end or int(entry["size"]) <= 0:
+            continue
+        try:
+            record = log.record(place)
+        except (CorruptRecordError, OffsetRangeError):
+            continue
+        change = planned.queues.get((record.topic, record.queue_id))
+        added = change.entries["physical_offset"] if change is not None else ()
+        return place not in added and not has_entry(root, record)
     return False
 
 
