@@ -37,12 +37,12 @@ def serve(
     from broker_core.service.main import serve as serve_store
     from broker_core.service.settings import ServiceSettings
 
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
-    )
     settings = ServiceSettings.load(config).listening_at(listen)
     configured = settings.store.store_path_root
     if store is None and not configured:
         message = "There is no store to serve; give --store, or storePathRootDir in a broker.conf."
         raise ConfigError(message)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
+    )
     serve_store(store or Path(configured), settings, create=create, is_insecure=insecure)

@@ -1,0 +1,142 @@
+"""Admission: what a client may send, and everything that is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker_core.clients.embedded import EmbeddedBroker
+from broker_core.codec.hosts import pack_host
+from broker_core.codec.record import Record, encode_record
+from broker_core.errors import BrokerError, IllegalMessageError, RequestError, TopicNotFoundError
+from broker_core.service.admission import Purpose, Records, admit
+
+GOOD = Record("t", 1, 0, 0, b"body", b"TAGS\x01A\x02", born_timestamp=5)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    root: Path = tmp_path_factory.mktemp("admission") / "store"
+    with EmbeddedBroker.open("x", root, mode="rw", create=True) as opened:
+        opened.create_topic("t", queues=2)
+        yield opened
+
+
+def request(
+    *records: Record | bytes, purpose: Purpose = Purpose.APPEND, host: bytes | None = None
+) -> Records:
+    raw = [each if isinstance(each, bytes) else encode_record(each) for each in records]
+    sizes = np.array([len(each) for each in raw], dtype=np.int32)
+    return Records(np.frombuffer(b"".join(raw), dtype=np.uint8), sizes, host, purpose)
+
+
+def test_hosts_are_the_brokers_to_say(broker: EmbeddedBroker) -> None:
+    claimed = replace(GOOD, born_host=bytes(8), store_host=b"\xff" * 8)
+    peer = pack_host("10.1.2.3", 0)
+
+    admitted = admit(broker, [request(claimed, host=peer)])
+
+    data = admitted.batch.parts[0].buffer.tobytes()
+    assert data[48:56] == peer
+    assert data[64:72] == broker.writer.settings.store_host
+
+
+def test_requests_are_joined_in_order(broker: EmbeddedBroker) -> None:
+    admitted = admit(broker, [request(GOOD, replace(GOOD, queue_id=0)), request(GOOD)])
+
+    assert admitted.batch.route.queue_ids.tolist() == [1, 0, 1]
+    assert admitted.topics == [frozenset({"t"}), frozenset({"t"})]
+
+
+@pytest.mark.parametrize(
+    ("record", "kind", "words"),
+    [
+        (replace(GOOD, topic="nope"), TopicNotFoundError, "nope"),
+        (replace(GOOD, topic="../../etc"), RequestError, "etc"),
+        (replace(GOOD, queue_id=2), RequestError, "queues 0 to 1"),
+        (replace(GOOD, queue_id=-1), RequestError, "queues 0 to 1"),
+        (replace(GOOD, body=b""), IllegalMessageError, "is empty"),
+        (replace(GOOD, sys_flag=0x4), RequestError, "system flags 0x4"),
+        (replace(GOOD, sys_flag=0x8), RequestError, "system flags 0x8"),
+        (replace(GOOD, sys_flag=0xC), RequestError, "system flags 0xc"),
+        (replace(GOOD, born_host=bytes(20)), RequestError, "system flags 0x10"),
+        (replace(GOOD, store_host=bytes(20)), RequestError, "system flags 0x20"),
+        (replace(GOOD, crc=7), RequestError, "are no record"),
+        (replace(GOOD, topic="RMQ_SYS_TRANS_HALF_TOPIC"), RequestError, "can't append"),
+        (replace(GOOD, topic="RMQ_SYS_TRANS_OP_HALF_TOPIC"), RequestError, "can't append"),
+        (replace(GOOD, topic="SCHEDULE_TOPIC_XXXX"), RequestError, "where it belongs"),
+        (encode_record(GOOD)[:-1] + b"x", RequestError, None),
+        (b"\0" * 91, RequestError, "are no record"),
+        (b"x", RequestError, "are no record"),
+    ],
+)
+def test_what_no_client_may_send_is_refused(
+    broker: EmbeddedBroker, record: Record | bytes, kind: type[BrokerError], words: str | None
+) -> None:
+    if words is None:  # text of a property is the sender's own business
+        admit(broker, [request(record)])
+        return
+    with pytest.raises(kind, match=words):
+        admit(broker, [request(GOOD, record)])
+
+
+def test_a_body_over_the_limit_is_refused(broker: EmbeddedBroker) -> None:
+    with pytest.raises(IllegalMessageError, match="4194305 bytes"):
+        admit(broker, [request(replace(GOOD, body=bytes(4194305)))])
+
+
+def test_delayed_messages_must_be_for_a_topic_that_is_there(broker: EmbeddedBroker) -> None:
+    def delayed(topic: str) -> Record:
+        text = f"DELAY\x013\x02REAL_TOPIC\x01{topic}\x02REAL_QID\x010\x02".encode()
+        return replace(GOOD, topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties=text)
+
+    admitted = admit(broker, [request(delayed("t"))])
+
+    assert admitted.topics == [frozenset({"t"})]
+    with pytest.raises(TopicNotFoundError, match="nope"):
+        admit(broker, [request(delayed("nope"))])
+
+
+def test_only_half_messages_are_prepared(broker: EmbeddedBroker) -> None:
+    text = b"REAL_TOPIC\x01t\x02REAL_QID\x010\x02"
+    half = replace(GOOD, topic="RMQ_SYS_TRANS_HALF_TOPIC", queue_id=0, properties=text)
+
+    admitted = admit(broker, [request(half, purpose=Purpose.PREPARE)])
+
+    assert admitted.topics == [frozenset({"t"})]
+    with pytest.raises(RequestError, match="can't prepare"):
+        admit(broker, [request(GOOD, purpose=Purpose.PREPARE)])
+    nowhere = replace(half, properties=b"")
+    with pytest.raises(RequestError, match="where it belongs"):
+        admit(broker, [request(nowhere, purpose=Purpose.PREPARE)])
+
+
+def test_a_half_message_that_is_delayed_is_for_its_last_topic(broker: EmbeddedBroker) -> None:
+    text = b"REAL_TOPIC\x01nope\x02REAL_QID\x010\x02"
+    text += b"REAL_TOPIC\x01SCHEDULE_TOPIC_XXXX\x02REAL_QID\x012\x02"
+    half = replace(GOOD, topic="RMQ_SYS_TRANS_HALF_TOPIC", queue_id=0, properties=text)
+
+    with pytest.raises(TopicNotFoundError, match="nope"):
+        admit(broker, [request(half, purpose=Purpose.PREPARE)])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_no_bytes_whatever_do_anything_but_pass_or_be_refused(
+    broker: EmbeddedBroker, data: st.DataObject
+) -> None:
+    raw = bytearray(encode_record(GOOD) * 2)
+    for _ in range(data.draw(st.integers(1, 4))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    first = data.draw(st.sampled_from([len(raw) // 2, 91, 1, len(raw) - 1]))
+
+    try:
+        admit(broker, [request(bytes(raw[:first]), bytes(raw[first:]))])
+    except RequestError as error:
+        assert str(error)  # noqa: PT017 - any other kind is the failure

@@ -1,0 +1,166 @@
+"""Group commit: requests that wait together are one append; answers and refusals are each one's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from broker_core.codec.outgoing import Outgoing, encode
+from broker_core.errors import (
+    PermissionDeniedError,
+    RequestError,
+    TopicNotFoundError,
+    UnavailableError,
+)
+from broker_core.service.admission import Records
+from broker_core.service.core import Core
+from broker_core.service.group_commit import GroupCommit, Job
+from broker_core.store.settings import StoreSettings
+
+
+@pytest.fixture
+def core(tmp_path: Path) -> Iterator[Core]:
+    opened = Core.open(tmp_path / "store", StoreSettings(), create=True)
+    with opened.broker() as broker:
+        broker.create_topic("t", queues=2)
+    yield opened
+    opened.close()
+
+
+def records(*bodies: bytes, topic: str = "t", queue_id: int = 0) -> Records:
+    encoded = encode(
+        Outgoing(
+            topics=[topic],
+            topic_codes=np.zeros(len(bodies), dtype=np.int32),
+            queue_ids=np.full(len(bodies), queue_id, dtype=np.int32),
+            bodies=pa.array(bodies, type=pa.binary()),
+            properties=pa.array([b""] * len(bodies), type=pa.binary()),
+        )
+    )
+    return Records(encoded.buffer, encoded.sizes)
+
+
+class Stalled:
+    """A group commit whose first append waits until it is let go: the others pile up behind it."""
+
+    def __init__(self, core: Core) -> None:
+        self.commit = GroupCommit(core, max_bytes=1 << 20)
+        self._began, self._go = threading.Event(), threading.Event()
+        self._threads: list[threading.Thread] = []
+        first = Job(records(b"first"), permit=self._stall)
+        self.submit(first)
+        assert self._began.wait(30)
+
+    def _stall(self, topics: object) -> None:
+        self._began.set()
+        assert self._go.wait(30)
+
+    def submit(self, *jobs: Job) -> None:
+        """Let each job be appended by a thread of its own, in this order."""
+        for job in jobs:
+            waiting = len(self.commit._waiting)
+            thread = threading.Thread(target=self._append, args=(job,))
+            thread.start()
+            self._threads.append(thread)
+            while len(self._threads) > 1 and len(self.commit._waiting) == waiting:
+                pass
+
+    def _append(self, job: Job) -> None:
+        try:
+            self.commit.append(job)
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            assert job.error is error  # noqa: PT017 - told to whoever asked
+
+    def go(self) -> None:
+        """Let the first one go on, and wait until all have their answers."""
+        self._go.set()
+        for thread in self._threads:
+            thread.join(30)
+
+
+def bodies(core: Core, queue_id: int = 0) -> list[bytes]:
+    with core.broker() as broker:
+        found: list[bytes] = broker.read("t", queue_id=queue_id).column("body").to_pylist()
+        return found
+
+
+def test_requests_that_wait_together_are_one_append(core: Core) -> None:
+    stalled = Stalled(core)
+    jobs = [Job(records(b"%d" % n, b"%d+" % n, queue_id=n % 2)) for n in range(10)]
+
+    stalled.submit(*jobs)
+    stalled.go()
+
+    assert stalled.commit.groups == 2
+    assert stalled.commit.requests == 11
+    assert bodies(core, 1) == [text for n in range(1, 10, 2) for text in (b"%d" % n, b"%d+" % n)]
+    placed = [job.placed.queue_offsets.tolist() for job in jobs[1::2] if job.placed]
+    assert placed == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+
+
+def test_one_that_is_refused_does_not_harm_the_others(core: Core) -> None:
+    stalled = Stalled(core)
+
+    def deny(topics: object) -> None:
+        raise PermissionDeniedError("no")
+
+    bad = [
+        Job(records(b"x", topic="nope")),
+        Job(records(b"x", queue_id=2)),
+        Job(records(b"x"), permit=deny),
+    ]
+    good = [Job(records(b"a")), Job(records(b"b"))]
+
+    stalled.submit(good[0], *bad, good[1])
+    stalled.go()
+
+    assert bodies(core) == [b"first", b"a", b"b"]
+    assert [type(job.error) for job in bad] == [
+        TopicNotFoundError,
+        RequestError,
+        PermissionDeniedError,
+    ]
+    assert [job.error for job in good] == [None, None]
+
+
+def test_one_sync_request_makes_its_group_durable(core: Core) -> None:
+    seen = []
+    append = core.writer.append
+
+    def watched(batch: object, *, flush: str | None = None) -> object:
+        seen.append(flush)
+        return append(batch, flush=flush)  # type: ignore[arg-type]  # handed through
+
+    core.writer.append = watched  # type: ignore[method-assign,assignment]  # to see the flush mode
+    stalled = Stalled(core)
+
+    stalled.submit(Job(records(b"a")), Job(records(b"b"), flush="sync"), Job(records(b"c")))
+    stalled.go()
+
+    assert seen == ["async", "sync"]
+
+
+def test_a_request_whose_time_is_over_is_not_begun(core: Core) -> None:
+    now = [100.0]
+    commit = GroupCommit(core, max_bytes=1 << 20, monotonic=lambda: now[0])
+
+    with pytest.raises(UnavailableError, match="Nothing was written"):
+        commit.append(Job(records(b"late"), deadline_s=99.0))
+    assert bodies(core) == []
+
+
+def test_room_is_bounded_and_given_back(core: Core) -> None:
+    commit = GroupCommit(core, max_bytes=100, monotonic=lambda: 0.0)
+
+    with commit.room(80, None):
+        with pytest.raises(UnavailableError, match="80 bytes"), commit.room(30, 0.0):
+            pass
+        with commit.room(20, 0.0):
+            pass
+    with commit.room(500, 0.0):  # alone, even what is larger than the room gets through
+        pass
