@@ -7,6 +7,9 @@ whole process, so two writers inside one process exclude each other as well, and
 descriptor of the file does not drop it. `flock` would do neither. The kernel releases the lock when
 its holder dies.
 
+Byte 1 is ours: a server locks it together with byte 0, for life. Waiting for it is as pointless as
+waiting for Apache's broker, while embedded writers give the lock back after each batch.
+
 Nothing of the lock is stored. The file's modification time tells whether a foreign broker has been
 here: Apache's writes to the file when it starts, ours only when it creates it.
 """
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 LOCK_NAME = "lock"
 LOCK_CONTENT = b"lock"
 DEFAULT_WAIT_S = 30.0
+FOR_LIFE_WAIT_S = 2.0
+"""How long to wait for a holder that keeps the lock for life: it may be about to stop."""
 
 _FIRST_PAUSE_S = 0.0002
 _LONGEST_PAUSE_S = 0.01
@@ -46,11 +51,13 @@ class LockHolder:
     """Who holds a lock; `pid` is None where the system does not tell (our own kind of lock)."""
 
     pid: int | None
+    is_for_life: bool = False
 
     def __str__(self) -> str:
-        if self.pid is None:
-            return "another writer of this library (rocketmq-broker serve, or an embedded writer)"
-        return f"process {self.pid}{_command_of(self.pid)}"
+        if self.pid is not None:
+            return f"process {self.pid}{_command_of(self.pid)}"
+        kind = "rocketmq-broker serve" if self.is_for_life else "an embedded writer"
+        return f"another writer of this library ({kind})"
 
 
 class StoreLock:
@@ -79,15 +86,22 @@ class StoreLock:
         """The lock file."""
         return self._path
 
-    def acquire(self, wait_s: float = DEFAULT_WAIT_S) -> None:
-        """Take the lock, waiting up to `wait_s` for others; StoreLockedError names the holder."""
+    def acquire(self, wait_s: float = DEFAULT_WAIT_S, *, for_life: bool = False) -> None:
+        """Take the lock, waiting up to `wait_s` for others; StoreLockedError names the holder.
+
+        A holder that keeps the lock for life is not waited for longer than FOR_LIFE_WAIT_S.
+        `for_life` says that we are one.
+        """
         assert not self.is_held, "the lock is not re-entrant"
         descriptor = self._opened()
-        deadline = self._monotonic() + wait_s
+        start = self._monotonic()
         pause_s = _FIRST_PAUSE_S
-        while not _try_lock(descriptor):
-            if self._monotonic() >= deadline:
-                raise StoreLockedError(self._refusal(descriptor, wait_s))
+        while not _try_lock(descriptor, 2 if for_life else 1):
+            waited_s = self._monotonic() - start
+            holder = _holder(descriptor) or LockHolder(None)
+            limit_s = min(wait_s, FOR_LIFE_WAIT_S) if holder.is_for_life else wait_s
+            if waited_s >= limit_s:
+                raise StoreLockedError(self._refusal(holder, limit_s))
             self._pause(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
         self.is_held = True
@@ -119,10 +133,9 @@ class StoreLock:
                 raise storage_error(error, "take the store's lock", self._path) from error
         return self._descriptor
 
-    def _refusal(self, descriptor: int, wait_s: float) -> str:
-        who = _holder(descriptor) or LockHolder(None)
+    def _refusal(self, holder: LockHolder, wait_s: float) -> str:
         return (
-            f"Store {self._path.parent} is locked by {who}; waited {wait_s:g} s. "
+            f"Store {self._path.parent} is locked by {holder}; waited {wait_s:g} s. "
             "Stop it, or write through it; reading (mode='r') needs no lock."
         )
 
@@ -141,12 +154,12 @@ def lock_holder(root: Path) -> LockHolder | None:
         os.close(descriptor)
 
 
-def _try_lock(descriptor: int) -> bool:
+def _try_lock(descriptor: int, length: int) -> bool:
     try:
         if _HAS_OFD:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _byte_zero(fcntl.F_WRLCK))
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _bytes(fcntl.F_WRLCK, 0, length))
         else:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, length, 0, os.SEEK_SET)
     except OSError as error:
         if error.errno in _BUSY:
             return False
@@ -160,24 +173,32 @@ def _try_lock(descriptor: int) -> bool:
 
 def _unlock(descriptor: int) -> None:
     if _HAS_OFD:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _byte_zero(fcntl.F_UNLCK))
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _bytes(fcntl.F_UNLCK, 0, 2))
     else:
-        fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, 0, os.SEEK_SET)
+        fcntl.lockf(descriptor, fcntl.LOCK_UN, 2, 0, os.SEEK_SET)
 
 
 def _holder(descriptor: int) -> LockHolder | None:
     """Ask the kernel which lock would stand in our way."""
     if not _HAS_OFD:
         return None
-    answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _byte_zero(fcntl.F_WRLCK))
-    kind, _, _, _, pid = _FLOCK.unpack(answer)
-    if kind == fcntl.F_UNLCK:
+    pid = _blocking_pid(descriptor, 0)
+    if pid is None:
         return None
-    return LockHolder(pid if pid > 0 else None)
+    if pid > 0:
+        return LockHolder(pid, is_for_life=True)
+    return LockHolder(None, is_for_life=_blocking_pid(descriptor, 1) is not None)
 
 
-def _byte_zero(kind: int) -> bytes:
-    return _FLOCK.pack(kind, os.SEEK_SET, 0, 1, 0)
+def _blocking_pid(descriptor: int, position: int) -> int | None:
+    """The process that has a byte locked, -1 where the system does not tell; None if nobody."""
+    answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _bytes(fcntl.F_WRLCK, position, 1))
+    kind, _, _, _, pid = _FLOCK.unpack(answer)
+    return None if kind == fcntl.F_UNLCK else pid
+
+
+def _bytes(kind: int, start: int, length: int) -> bytes:
+    return _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
 
 
 def _command_of(pid: int) -> str:

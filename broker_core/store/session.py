@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_core.codec import layout
-from broker_core.errors import CorruptRecordError
+from broker_core.errors import CorruptRecordError, StorageError
 from broker_core.store import checkpoint, flush
 from broker_core.store.checkpoint import Checkpoint, read_checkpoint
 from broker_core.store.consume_queue import FILLER_SIZE
@@ -89,6 +89,7 @@ class StoreSession:
         self._boot = boot_id() if options.boot is None else options.boot
         self._lock = StoreLock(root, files)
         self._turns = threading.RLock()
+        self._pid = os.getpid()
         self._depth = 0
         self._tail = _UNREAD
         # Whether others wrote files that are not noted as dirty here.
@@ -229,8 +230,15 @@ class StoreSession:
     # Turns
 
     def _begin(self, doing: str) -> None:
+        if os.getpid() != self._pid:
+            # A forked process shares the lock with its parent, so it would exclude nobody.
+            message = (
+                f"The writer of store {self.root} was opened by process {self._pid} and can't be "
+                f"used in process {os.getpid()}, its child; open the store there."
+            )
+            raise StorageError(message)
         if not self._lock.is_held:
-            self._lock.acquire(self._options.lock_wait_s)
+            self._lock.acquire(self._options.lock_wait_s, for_life=self._hold)
         try:
             if not self._is_own_tail():
                 self._recover()

@@ -22,6 +22,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -93,7 +94,9 @@ class StoreWriter:
             _make_store(root, settings, files)
         require_store(root, settings.commit_log_directories(root))
         agreed = settings.agreeing_with(root)
-        chosen = options or SessionOptions(progress=progress)
+        chosen = options or SessionOptions()
+        if progress is not None:
+            chosen = replace(chosen, progress=progress)
         session = StoreSession(root, agreed, files, chosen, hold=hold)
         writer = cls(session, agreed)
         try:

@@ -122,7 +122,12 @@ def insist(root: Path, files: FaultyFiles, life: Life) -> int:
 
 def append(store: StoreWriter, life: Life, topic: str, count: int, flush: str) -> None:
     """Append a batch and note what became of it."""
-    bodies = named(count, 100 * len(life.attempted), width=10)
+    # Of many lengths, so that records are cut by sectors in all kinds of places.
+    number = len(life.attempted)
+    bodies = [
+        body.ljust(10 + 17 * row % 50, ".")
+        for row, body in enumerate(named(count, 100 * number, 10))
+    ]
     life.attempted.append((topic, bodies))
     store.append(batch(bodies, topic=topic), flush=flush)
     life.acknowledged = len(life.attempted)

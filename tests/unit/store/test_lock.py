@@ -74,7 +74,7 @@ def test_apaches_lock_refuses_ours_and_is_named(tmp_path: Path) -> None:
             StoreLockedError, match=rf"{tmp_path} is locked by process {pid} \("
         ) as e:
             waiting.acquire(0)
-        assert lock_holder(tmp_path) == LockHolder(pid)
+        assert lock_holder(tmp_path) == LockHolder(pid, is_for_life=True)
         assert "\n" not in str(e.value)
         waiting.close()
 
@@ -150,6 +150,38 @@ def test_waiting_gives_up_at_the_deadline(tmp_path: Path) -> None:
     assert 0.25 <= now[0] < 0.3
     first.close()
     second.close()
+
+
+@pytest.mark.parametrize("kind", ["apache", "server"])
+def test_holders_for_life_are_not_waited_for_long(kind: str, tmp_path: Path) -> None:
+    now = [0.0]
+
+    def pause(seconds: float) -> None:
+        now[0] += seconds
+
+    waiting = StoreLock(tmp_path, OsFiles(), pause=pause, monotonic=lambda: now[0])
+    program = (
+        FOREIGN if kind == "apache" else OURS.replace("acquire(0)", "acquire(0, for_life=True)")
+    )
+    place = tmp_path / "lock" if kind == "apache" else tmp_path
+    with Holder(program, place), pytest.raises(StoreLockedError, match=r"waited 2 s"):
+        waiting.acquire(60)
+    waiting.close()
+
+    assert 2 <= now[0] < 2.1
+
+
+def test_server_is_told_from_an_embedded_writer(tmp_path: Path) -> None:
+    held = lock(tmp_path)
+    held.acquire(0)
+    assert "an embedded writer" in str(lock_holder(tmp_path))
+    held.release()
+    held.acquire(0, for_life=True)
+    assert "rocketmq-broker serve" in str(lock_holder(tmp_path))
+    held.release()
+
+    assert lock_holder(tmp_path) is None
+    held.close()
 
 
 def test_lock_of_a_dead_process_is_free(tmp_path: Path) -> None:

@@ -241,6 +241,26 @@ class TestTornTail:
         assert log_end(root) < last < end
         assert check(root) == []
 
+    def test_record_that_lost_some_of_its_properties_is_cut(self, root: Path) -> None:
+        """Its body is whole, so no checksum tells: the zeros do."""
+        recover(root)
+        end = log_end(root)
+        width = 512 - (end % 512 + 88 + 10)
+        with StoreWriter.open(root, SMALL, files=QuickFiles()) as store:
+            store.append(batch(["x" * (width % 512)], queues=1))
+        sector = log_end(root) // 512 * 512 % 4096
+        edit(
+            last_segment(root),
+            lambda data: data.__setitem__(slice(sector, None), bytes(4096 - sector)),
+        )
+        lose_power(root)
+        (root / "abort").write_text("1")
+
+        recover(root)
+
+        assert log_end(root) == end
+        assert check(root) == []
+
     def test_damage_inside_a_cleanly_closed_log_is_reported_not_cut(self, root: Path) -> None:
         recover(root)
         last = plan(root, SMALL).last_start

@@ -270,6 +270,20 @@ class TestTurns:
             store.append(batch(["b"], first=1))
         assert view(root) == expected(["a", "b"])
 
+    def test_forked_child_is_refused(self, root: Path) -> None:
+        """It shares the lock with its parent, and both would write at once."""
+        store = writer(root)
+        context = multiprocessing.get_context("fork")
+        here, there = context.Pipe(duplex=False)
+        child = context.Process(target=_use_inherited, args=(store, there))
+        child.start()
+
+        assert here.recv() == "StorageError"
+        child.join()
+        store.append(batch(["a"]))
+        store.close()
+        assert view(root) == expected(["a"])
+
     def test_turns_nest(self, root: Path) -> None:
         with writer(root) as store, store.turn("save a thing"):
             store.append(batch(["a"]))
@@ -295,6 +309,14 @@ class TestTurns:
             store.append(batch(named(1, 4), first=4))
 
         assert view(root) == expected(named(5))
+
+
+def _use_inherited(store: StoreWriter, answer: Any) -> None:
+    try:
+        store.append(batch(["b"]))
+        answer.send("written")
+    except StorageError as error:
+        answer.send(type(error).__name__)
 
 
 def _number(body: bytes) -> int:
