@@ -211,6 +211,17 @@ def is_zero(path: Path, start: int) -> bool:
         os.close(descriptor)
 
 
+def first_hole(path: Path) -> int:
+    """Where a file's first hole begins, its length if it has none; before it may be zeros too."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.lseek(descriptor, 0, os.SEEK_HOLE)
+    except OSError:
+        return os.fstat(descriptor).st_size  # empty, or a file system that does not tell
+    finally:
+        os.close(descriptor)
+
+
 def _next_data(descriptor: int, start: int, stop: int) -> int:
     """Where the next byte that is not in a hole may be, at most `stop`."""
     try:

@@ -23,13 +23,14 @@ import numpy as np
 from broker_core.errors import CorruptRecordError
 from broker_core.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, is_filler, is_written
 from broker_core.store.dispatch import group_by_queue, queue_entries
-from broker_core.store.files import is_zero
+from broker_core.store.files import first_hole, is_zero
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.dispatch import DispatchFields
     from broker_core.store.queue_writer import QueueKey
+    from broker_core.store.segments import Segment
 
 
 class GapError(Exception):
@@ -102,12 +103,18 @@ def read_tail(queue: ConsumeQueue, scan_start: int) -> QueueTail:
         first = queue.read(base, base + 1)
         if not is_written(first).all() or not _is_before(first, scan_start).all():
             continue
-        entries = queue.read(base, segment.end // ENTRY_BYTES)
+        entries = queue.read(base, _stop(segment))
         sound = is_written(entries) & _is_before(entries, scan_start)
         count = len(entries) if sound.all() else int(np.argmin(sound))
         start = base + count
         return QueueTail(start, _end_of(entries[count - 1]), *_written_from(queue, start))
     return QueueTail(queue.first, -1, *_written_from(queue, queue.first))
+
+
+def _stop(segment: Segment) -> int:
+    """The number of the first entry that lies in a hole: from there on nothing need be read."""
+    stop = segment.base + min(first_hole(segment.path), segment.size)
+    return -(-stop // ENTRY_BYTES)
 
 
 def _is_before(entries: NDArray[np.void], scan_start: int) -> NDArray[np.bool_]:
@@ -135,12 +142,13 @@ def _written_from(queue: ConsumeQueue, start: int) -> tuple[NDArray[np.void], bo
         if is_done:
             has_more = has_more or not is_zero(segment.path, 0)
             continue
-        entries = queue.read(max(start, base), end)
+        first = max(start, base)
+        entries = queue.read(first, max(first, _stop(segment)))
         written = is_written(entries)
-        if not written.all():
-            count = int(np.argmin(written))
+        if len(entries) < end - first or not written.all():
+            count = len(entries) if written.all() else int(np.argmin(written))
             entries, is_done = entries[:count], True
-            has_more = not is_zero(segment.path, (max(start, base) - base + count) * ENTRY_BYTES)
+            has_more = not is_zero(segment.path, (first - base + count) * ENTRY_BYTES)
         parts.append(entries)
     return np.concatenate(parts, dtype=ENTRY), has_more
 
