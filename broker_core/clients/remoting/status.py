@@ -74,15 +74,13 @@ _BY_REMARK: tuple[tuple[re.Pattern[str], _Meaning], ...] = (
     ),
     (
         re.compile(
-            r"signature|secret ?key|access ?key|accessKey|authenticat|User:.*not|password",
+            r"signature|secret ?key|access ?key|authenticat|no acl config|password",
             re.IGNORECASE,
         ),
         _Meaning(AuthenticationError, "Check accessKey and secretKey."),
     ),
     (
-        re.compile(
-            r"AclException|authoriz|no (default )?permission|not permitted|no acl", re.IGNORECASE
-        ),
+        re.compile(r"AclException|authoriz|no (default )?permission|not permitted", re.IGNORECASE),
         _Meaning(PermissionDeniedError, "Ask for this right on the cluster."),
     ),
     (

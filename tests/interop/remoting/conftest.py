@@ -1,4 +1,4 @@
-"""A name server for each test: one that has just lost a broker may forget its successor for a while."""
+"""A name server for each test: one that has just lost a broker may forget its successor."""
 
 from __future__ import annotations
 

@@ -52,8 +52,6 @@ def offsets_of(broker: Broker, wanted: OffsetRange) -> list[int]:
     return [offset for frames in broker.pull(wanted) for offset in frames.offsets.tolist()]
 
 
-
-
 def _message(row: dict[str, Any], stored_body_bytes: int) -> dict[str, Any]:
     properties = dict(row["properties"])
     return {

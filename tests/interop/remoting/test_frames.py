@@ -15,7 +15,9 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 SOURCE = Path(__file__).with_name("Frames.java")
 COMMANDS = [
     Command(105, 1, 0, {"topic": "orders", "acceptStandardJsonOnly": "true"}, b""),
-    Command(310, 2**31 - 1, 0, {"a": "group", "i": "TAGS\x01A\x02k\x01v\x02", "b": "t"}, b"\x00\xff"),
+    Command(
+        310, 2**31 - 1, 0, {"a": "group", "i": "TAGS\x01A\x02k\x01v\x02", "b": "t"}, b"\x00\xff"
+    ),
     Command(0, 77, 1, {"nextBeginOffset": "9223372036854775807"}, b"x" * 5000, "FOUND", 513),
     Command(17, 5, 1, {}, b"", 'no "topic" Bücher 订单 🚀 \\ /'),
     Command(12, 6, 2, {"key": "Schlüssel 键", "名": "値"}, b""),

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from broker_core import open_broker
 from broker_core.api import Broker as OurBroker
 from broker_core.filter.pipeline import MessageFilter
-from broker_core.types import OffsetRange
+from broker_core.types import LogicalOffset, OffsetRange
 from tests.interop.kit.servers import Broker, NameServer
+from tests.interop.remoting.opening import opened
 from tests.interop.remoting.rows import queues_of
 from tests.kit import fixtures
 
@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 # A master delivers the delayed messages of these stores, which are long due, once it is up.
 DELIVERED_SINCE = {"basic-4.9": {"Delayed"}, "delay-retry-dlq-5.5": {"Delayed", "%RETRY%worker"}}
+_NOTHING = LogicalOffset(0), LogicalOffset(0)
 STORES = [
     ("basic-5.5", "5.5.0"),
     ("basic-4.9", "4.9.7"),
@@ -35,7 +36,7 @@ def test_every_message_is_read_as_the_official_client_reads_it(
     store, expected = fixtures.extract(name, tmp_path), fixtures.expected(name)
 
     with Broker(store, name_server, tmp_path, fixtures.SIZES, version=version) as broker:
-        with open_broker(f"rocketmq://{name_server.address}") as ours:
+        with opened(name_server.address, mode="r") as ours:
             topics = ours.topics()
             found = {topic: queues_of(ours, topic) for topic in expected["topics"]}
             by_filter = _filtered(ours, expected)
@@ -83,7 +84,7 @@ def _filtered(ours: OurBroker, expected: dict[str, Any]) -> list[dict[str, list[
                 if str(queue.queue_id) == number
             )
             known = expected["topics"][query["topic"]]["queues"].get(number)
-            low, high = (known["minOffset"], known["maxOffset"]) if known else (0, 0)
+            low, high = (known["minOffset"], known["maxOffset"]) if known else _NOTHING
             batches = ours.pull(OffsetRange(queue, low, high), message_filter=message_filter)
             found[number] = [offset for frames in batches for offset in frames.offsets.tolist()]
         answers.append(found)
