@@ -22,6 +22,7 @@ The layout is RocketMQ's; changing it needs a decision record and new golden fil
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,31 @@ def is_written(entries: NDArray[np.void]) -> NDArray[np.bool_]:
     matrix = entries.view(np.uint8).reshape(len(entries), ENTRY_BYTES)
     mask: NDArray[np.bool_] = np.any(matrix, axis=1)
     return mask
+
+
+@dataclass(frozen=True, slots=True)
+class EntryColumns:
+    """Entries as columns of native integers: selecting rows of packed entries is far slower."""
+
+    physical_offsets: NDArray[np.int64]
+    sizes: NDArray[np.int32]
+    tags_codes: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, entries: NDArray[np.void]) -> EntryColumns:
+        """Split entries into columns."""
+        return cls(
+            entries["physical_offset"].astype(np.int64),
+            entries["size"].astype(np.int32),
+            entries["tags_code"].astype(np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def select(self, rows: NDArray[np.intp]) -> EntryColumns:
+        """Return some of the entries."""
+        return EntryColumns(self.physical_offsets[rows], self.sizes[rows], self.tags_codes[rows])
 
 
 def list_queue_ids(topic_directory: Path) -> list[int]:

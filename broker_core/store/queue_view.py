@@ -25,7 +25,13 @@ from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.record import decode_record
 from broker_core.errors import CorruptRecordError, OffsetRangeError
-from broker_core.store.consume_queue import ENTRY, ConsumeQueue, is_filler
+from broker_core.store.consume_queue import (
+    ENTRY,
+    FILLER_SIZE,
+    ConsumeQueue,
+    EntryColumns,
+    is_filler,
+)
 from broker_core.store.log_scan import end_of_stretch
 
 if TYPE_CHECKING:
@@ -222,7 +228,8 @@ class QueueView:
     def _check_window(self, first: int, end: int) -> None:
         """Raise if damage has led a search astray: the entries there would not be in order."""
         window = self._read(max(first, end - _WINDOW), end)
-        self._check_order(window[~is_filler(window)], end - 1)
+        messages = window[~is_filler(window)]
+        self._check_order(messages, EntryColumns.of(messages), end - len(messages))
 
     def _is_readable(self, offset: int) -> bool:
         """Whether an entry points at or behind the log's first byte."""
@@ -245,6 +252,11 @@ class QueueView:
         return int(entry[0]["physical_offset"]) + int(entry[0]["size"])
 
     def entries(self, start: int, end: int) -> NDArray[np.void]:
+        """Return the entries [start, end) as they are stored; errors as for `columns`."""
+        self.columns(start, end)
+        return self._read(start, end)
+
+    def columns(self, start: int, end: int) -> EntryColumns:
         """Return the entries [start, end), all of them pointing forward into the log.
 
         OffsetRangeError if some are gone, CorruptRecordError if some can't be entries.
@@ -255,13 +267,14 @@ class QueueView:
             entries = self._read(start, end)
         if len(entries) < end - start:
             raise self._gone(start, end)
-        sizes = entries["size"]
-        is_bad = (sizes <= 0) | (entries["physical_offset"] < 0) | is_filler(entries)
+        columns = EntryColumns.of(entries)
+        sizes = columns.sizes
+        is_bad = (sizes <= 0) | (sizes == FILLER_SIZE) | (columns.physical_offsets < 0)
         if is_bad.any():
             row = int(is_bad.argmax())
             raise self._bad_entry(start + row, entries[row])
-        self._check_order(entries, start + len(entries) - 1)
-        return entries
+        self._check_order(entries, columns, start)
+        return columns
 
     def _read(self, start: int, end: int) -> NDArray[np.void]:
         overlay = self._overlay
@@ -273,14 +286,13 @@ class QueueView:
         below = self._queue.read(start, overlay.keep)
         return np.concatenate([below, above]) if len(below) == overlay.keep - start else below
 
-    def _check_order(self, entries: NDArray[np.void], last: int) -> None:
-        """Each record must begin where the one before ends, or later; `last` numbers the last."""
-        starts = entries["physical_offset"].astype(np.int64)
-        ends = starts + entries["size"].astype(np.int64)
-        backward = starts[1:] < ends[:-1]
+    def _check_order(self, entries: NDArray[np.void], columns: EntryColumns, first: int) -> None:
+        """Each record must begin where the one before ends, or later; `first` numbers the first."""
+        ends = columns.physical_offsets + columns.sizes
+        backward = columns.physical_offsets[1:] < ends[:-1]
         if backward.any():
             row = int(backward.argmax()) + 1
-            raise self._bad_entry(last - len(entries) + 1 + row, entries[row], int(ends[row - 1]))
+            raise self._bad_entry(first + row, entries[row], int(ends[row - 1]))
 
     def _bad_entry(
         self, offset: int, entry: np.void, expected: int | None = None

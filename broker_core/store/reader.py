@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from broker_core.codec.dispatch import DispatchFields
     from broker_core.codec.record import Record
+    from broker_core.store.consume_queue import EntryColumns
     from broker_core.store.queue_writer import QueueKey
     from broker_core.store.recovery import RecoveryPlan
 
@@ -192,17 +193,18 @@ class StoreReader:
         start, end = wanted.start, wanted.stop
         for at in range(start, end, _STRETCH_ENTRIES):
             stop = min(end, at + _STRETCH_ENTRIES)
-            entries = view.entries(at, stop)
-            rows = np.arange(len(entries))
+            entries = view.columns(at, stop)
+            offsets = np.arange(at, stop)
             if select is not None:
-                rows = np.flatnonzero(select(entries["tags_code"].astype(np.int64), extension))
-            for batch in self._batches(view, entries[rows], rows + at, stop, limits):
+                rows = np.flatnonzero(select(entries.tags_codes, extension))
+                entries, offsets = entries.select(rows), offsets[rows]
+            for batch in self._batches(view, entries, offsets, stop, limits):
                 yield replace(batch, verify=is_checked)
 
     def _batches(
         self,
         view: QueueView,
-        entries: NDArray[np.void],
+        entries: EntryColumns,
         offsets: NDArray[np.int64],
         stop: int,
         limits: tuple[int, int],
@@ -212,8 +214,7 @@ class StoreReader:
         Examined up to `stop`, which the last batch says; without entries that is all there is.
         """
         queue = QueueRef(view.topic, self.settings.broker_name, view.queue_id)
-        starts = entries["physical_offset"].astype(np.int64)
-        sizes = entries["size"].astype(np.int32)
+        starts, sizes = entries.physical_offsets, entries.sizes
         if not len(entries):
             nothing = np.empty(0, dtype=np.uint8)
             yield FrameBatch(nothing, starts, sizes, offsets, queue, next_offset=stop)
@@ -332,8 +333,8 @@ class StoreReader:
         return low
 
     def _store_time(self, view: QueueView, offset: int) -> int:
-        entry = view.entries(offset, offset + 1)[0]
-        physical_offset, size = int(entry["physical_offset"]), int(entry["size"])
+        entries = view.columns(offset, offset + 1)
+        physical_offset, size = int(entries.physical_offsets[0]), int(entries.sizes[0])
         time_ms = self.log.store_time(physical_offset, size)
         if time_ms is None:
             self._segment_of(view, offset, physical_offset)
