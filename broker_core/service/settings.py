@@ -33,7 +33,7 @@ class ServiceSettings:
     listen: str = "127.0.0.1:8081"
     metrics_listen: str = ""
     chunk_bytes: int = 4 * _MEGABYTE
-    append_bytes: int = 64 * _MEGABYTE
+    append_bytes: int = 128 * _MEGABYTE
     in_flight_bytes: int = 256 * _MEGABYTE
     max_calls: int = 256
     max_connections: int = 1024
@@ -150,7 +150,7 @@ OPTIONS: Mapping[str, _Option] = {
     # Ours
     "grpcListenAddress": _address("listen", "127.0.0.1:8081"),
     "grpcMaxChunkBytes": _number("chunk_bytes", 4096, 16 * _MEGABYTE, 4 * _MEGABYTE),
-    "grpcMaxAppendBytes": _number("append_bytes", 4096, 1 << 30, 64 * _MEGABYTE),
+    "grpcMaxAppendBytes": _number("append_bytes", 4096, 1 << 30, 128 * _MEGABYTE),
     "grpcMaxInFlightBytes": _number("in_flight_bytes", 4096, 1 << 40, 256 * _MEGABYTE),
     "grpcMaxCalls": _number("max_calls", 1, 10_000, 256),
     "grpcMaxConnections": _number("max_connections", 1, 100_000, 1024),

@@ -18,7 +18,7 @@ class Limits:
 
     message_bytes: int = MAX_BODY_BYTES
     chunk_bytes: int = 4 * _MEGABYTE
-    append_bytes: int = 64 * _MEGABYTE
+    append_bytes: int = 128 * _MEGABYTE
 
     @property
     def request_bytes(self) -> int:

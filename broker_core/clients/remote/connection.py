@@ -159,7 +159,7 @@ class Connection:
             return self._stubs[method]
 
     def _open(self) -> grpc.Channel:
-        limits = Limits(message_bytes=_ANY_BYTES, chunk_bytes=_ANY_BYTES)
+        limits = Limits(_ANY_BYTES, _ANY_BYTES, _ANY_APPEND_BYTES)
         options: list[tuple[str, int | str]] = [
             ("grpc.max_receive_message_length", limits.reply_bytes),
             ("grpc.max_send_message_length", limits.request_bytes),
@@ -182,4 +182,5 @@ class Connection:
 
 
 _ANY_BYTES = 64 << 20
+_ANY_APPEND_BYTES = 1 << 30
 """No broker's limits are higher; what it takes it says when it is greeted."""

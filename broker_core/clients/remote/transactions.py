@@ -102,8 +102,17 @@ class RemoteTransactions:
         """Commit what some attempts prepared; once, however often it is asked for."""
         request = _decide(batch, receipts, flush)
         request.run, request.keep = run, keep
-        reply = self._connection.call(methods.COMMIT_BATCH, request, timeout_s=DECISION_S)
-        return BatchOutcome(is_repeat=reply.is_repeat, run=reply.run)
+        attempts = 0
+
+        def ask() -> Any:
+            nonlocal attempts
+            attempts += 1
+            return self._connection.ask(methods.COMMIT_BATCH, request, timeout_s=DECISION_S)
+
+        reply = self._connection.repeated(ask)
+        # A repeat of this very call, whose first answer got lost, is not what the caller repeats.
+        is_own = attempts > 1 and reply.run == run
+        return BatchOutcome(is_repeat=reply.is_repeat and not is_own, run=reply.run)
 
     def abort_batch(
         self, batch: BatchRef, receipts: Sequence[Receipt], *, flush: str | None = None
