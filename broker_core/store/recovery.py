@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 from broker_core.codec.names import is_system_topic
 from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.store import config_files
-from broker_core.store.checkpoint import Checkpoint
 from broker_core.store.commit_log import CommitLog
 from broker_core.store.consume_queue import FILLER_SIZE, ConsumeQueue, list_queues
 from broker_core.store.index_file import IndexHeader
@@ -43,6 +42,7 @@ from broker_core.store.queue_plan import (
     read_tail,
     reconcile,
 )
+from broker_core.store.scan_start import abnormal_start, normal_start
 from broker_core.store.tail import NO_RECORD, Tail, TailState, boot_id
 
 if TYPE_CHECKING:
@@ -231,10 +231,10 @@ class _Survey:
         reached = max((last.end for last in lasts), default=-1)
         if self.marks.is_unclean:
             kind = RecoveryKind.ABNORMAL
-            start = _abnormal_start(self.log, self.marks.checkpoint)
+            start = abnormal_start(self.log, self.marks.checkpoint)
         else:
             kind = RecoveryKind.NORMAL
-            start = _normal_start(self.log, reached)
+            start = normal_start(self.log, reached)
         try:
             return self._scan(kind, start, lasts, reached, progress)
         except GapError:
@@ -353,41 +353,6 @@ class _Survey:
             _LastEntry(queue, end - 1, int(entry["physical_offset"]), int(entry["size"]))
             for entry in entries
         ]
-
-
-def _normal_start(log: CommitLog, reached: int) -> int:
-    """The last segment whose first record is valid and lies no later than queues have reached."""
-    for segment in reversed(log.segments):
-        record = _first_record(log, segment.base)
-        if record is not None and record.store_timestamp != 0 and segment.base <= reached:
-            return segment.base
-    return log.start
-
-
-def _abnormal_start(log: CommitLog, checkpoint: Checkpoint) -> int:
-    """The last segment before whose first record everything is flushed, says the checkpoint.
-
-    RocketMQ 5.5 goes by the offset that consume queues have reached; older releases, which do not
-    write it, by times.
-    """
-    for segment in reversed(log.segments):
-        record = _first_record(log, segment.base)
-        if record is None or record.store_timestamp == 0:
-            continue
-        if checkpoint.logics_physical_offset > 0:
-            is_flushed = segment.base <= checkpoint.logics_physical_offset
-        else:
-            is_flushed = record.store_timestamp <= checkpoint.min_timestamp_ms
-        if is_flushed:
-            return segment.base
-    return log.start
-
-
-def _first_record(log: CommitLog, base: int) -> Record | None:
-    try:
-        return log.record(base)
-    except (CorruptRecordError, OffsetRangeError):
-        return None
 
 
 def deleted_topics(root: Path) -> dict[str, int]:
