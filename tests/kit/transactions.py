@@ -24,7 +24,12 @@ from broker_core.types import BatchRef, Receipt
 
 START_MS = 1_800_000_000_000
 FILE_BYTES = 1 << 16
-SMALL_FILES = {"mappedFileSizeCommitLog": FILE_BYTES, "mappedFileSizeConsumeQueue": 2000}
+SMALL_FILES = {
+    "mappedFileSizeCommitLog": FILE_BYTES,
+    "mappedFileSizeConsumeQueue": 2000,
+    "maxHashSlotNum": 500,
+    "maxIndexNum": 400,
+}
 
 
 class ManualClock:

@@ -1,0 +1,129 @@
+"""A writer of batches that may die anywhere, and those who come after it.
+
+The script does what a driver and its tasks do with one batch: two tasks prepare, a third attempt is
+left over, one commit decides, in several appends. What follows is one of the ways in which the
+world goes on: Spark replays the batch; check-back comes first, or an abort, or another query's commit.
+Whatever happened, at the end every message of the batch is visible once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from broker_core.broker.transactions import Transactions
+from broker_core.clients.embedded import EmbeddedBroker
+from broker_core.store.check import check
+from broker_core.store.reader import StoreReader
+from broker_core.store.session import SessionOptions
+from broker_core.store.settings import StoreSettings
+from broker_core.store.writer import StoreWriter
+from broker_core.types import BatchRef, Receipt
+from tests.kit.faulty_files import FaultyFiles
+from tests.kit.transactions import SMALL_FILES, in_pieces, prepare, visible
+
+FIRST = BatchRef("query:q", "", 0)
+BATCH = BatchRef("query:q", "", 1)
+LATER = BatchRef("query:q", "", 2)
+OTHER = BatchRef("query:other", "", 0)
+PIECE_ROWS = 3
+
+ONE = [b"one-%d" % number for number in range(5)]
+TWO = [b"two-%d" % number + b"." * 3000 for number in range(4)]
+BEFORE = [b"before-%d" % number for number in range(2)]
+AFTER = [b"after-%d" % number for number in range(2)]
+LEFT_OVER = [b"left-over"]
+
+
+class Memory:
+    """What outlives the process: the receipts that Spark holds, and whether it got its answer."""
+
+    def __init__(self) -> None:
+        self.receipts: list[Receipt] = []
+        self.is_acknowledged = False
+
+
+def open_with(
+    root: Path, files: FaultyFiles | None = None, boot: bytes | None = None
+) -> EmbeddedBroker:
+    settings = StoreSettings.load(SMALL_FILES)
+    options = SessionOptions(boot=boot)
+    writer = StoreWriter.open(root, settings, create=True, files=files, options=options)
+    return EmbeddedBroker(str(root), StoreReader(root, writer.settings), writer)
+
+
+def begin(root: Path) -> None:
+    """A store in which the query has written its first batch."""
+    with open_with(root) as broker:
+        broker.create_topic("t", queues=2)
+        broker.create_topic("u", queues=2)
+        commit(broker.transactions, FIRST, 1, BEFORE)
+
+
+def commit(transactions: Transactions, batch: BatchRef, attempt: int, bodies: list[bytes]) -> None:
+    transactions.commit_batch(batch, [prepare(transactions, batch, attempt, bodies)], flush="sync")
+
+
+def write_batch(root: Path, files: FaultyFiles, memory: Memory) -> None:
+    """Prepare and commit the batch, with a piece per few messages."""
+    broker = open_with(root, files)
+    transactions = in_pieces(broker, PIECE_ROWS)
+    prepare(transactions, BATCH, 13, LEFT_OVER)
+    memory.receipts = [
+        prepare(transactions, BATCH, 11, ONE),
+        prepare(transactions, BATCH, 12, TWO),
+    ]
+    transactions.commit_batch(BATCH, memory.receipts, flush="sync")
+    memory.is_acknowledged = True
+    transactions.check_back()
+    broker.close()
+
+
+def replay(broker: EmbeddedBroker, memory: Memory) -> None:
+    """Spark writes the batch again, in other tasks, unless it knows that it was committed."""
+    if not memory.is_acknowledged:
+        transactions = in_pieces(broker, PIECE_ROWS + 1)
+        receipts = [prepare(transactions, BATCH, 21, TWO), prepare(transactions, BATCH, 22, ONE)]
+        transactions.commit_batch(BATCH, receipts, flush="sync")
+
+
+def check_first(broker: EmbeddedBroker, memory: Memory) -> None:
+    broker.transactions.check_back()
+    replay(broker, memory)
+
+
+def abort_first(broker: EmbeddedBroker, memory: Memory) -> None:
+    broker.transactions.abort_batch(BATCH, memory.receipts)
+    replay(broker, memory)
+
+
+def another_first(broker: EmbeddedBroker, memory: Memory) -> None:
+    receipt = prepare(broker.transactions, OTHER, 31, [b"another"], topic="u")
+    broker.transactions.commit_batch(OTHER, [receipt])
+    broker.transactions.check_back()
+    replay(broker, memory)
+
+
+SEQUELS: list[Callable[[EmbeddedBroker, Memory], None]] = [
+    replay,
+    check_first,
+    abort_first,
+    another_first,
+]
+
+
+def verify(
+    root: Path,
+    memory: Memory,
+    sequel: Callable[[EmbeddedBroker, Memory], None],
+    boot: bytes | None = None,
+) -> None:
+    """Let the world go on, after another `boot` perhaps: everything must be there once."""
+    with open_with(root, boot=boot) as broker:
+        sequel(broker, memory)
+        commit(broker.transactions, LATER, 41, AFTER)
+        report = broker.transactions.check_back()
+        found = sorted(visible(broker))
+    assert found == sorted(BEFORE + ONE + TWO + AFTER)
+    assert report.waiting == 0
+    assert check(root, StoreSettings.load(SMALL_FILES)) == []
