@@ -21,8 +21,9 @@ from broker_core.codec.names import (
     TAGS,
     UNIQ_KEY,
 )
-from broker_core.codec.outgoing import Outgoing
+from broker_core.codec.outgoing import LOOPBACK, Outgoing
 from broker_core.codec.properties import format_properties
+from broker_core.codec.record import Record
 from broker_core.errors import IllegalMessageError
 
 _TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
@@ -82,6 +83,29 @@ def single_message(
     delay_level: int = 0,
 ) -> Outgoing:
     """Return a batch of one message; with a delay level it goes to the schedule topic first."""
+    record = single_record(
+        topic, queue_id, body, properties, born_timestamp_ms, delay_level=delay_level
+    )
+    return Outgoing(
+        topics=[record.topic],
+        topic_codes=np.zeros(1, dtype=np.int32),
+        queue_ids=np.array([record.queue_id], dtype=np.int32),
+        bodies=pa.array([record.body], type=pa.binary()),
+        properties=pa.array([record.properties], type=pa.binary()),
+        born_timestamps=born_timestamp_ms,
+    )
+
+
+def single_record(
+    topic: str,
+    queue_id: int,
+    body: bytes,
+    properties: Mapping[str, str],
+    born_timestamp_ms: int,
+    *,
+    delay_level: int = 0,
+) -> Record:
+    """Return one message as a record that has no place yet; see `single_message`."""
     if not isinstance(body, bytes | bytearray | memoryview):
         raise _illegal(topic, f"has a body of type {type(body).__name__}; bodies are bytes")
     if not len(body):
@@ -90,13 +114,16 @@ def single_message(
     if delay_level:
         stored |= {DELAY: str(delay_level), REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
         topic, queue_id = SCHEDULE_TOPIC, delay_level - 1
-    return Outgoing(
-        topics=[topic],
-        topic_codes=np.zeros(1, dtype=np.int32),
-        queue_ids=np.array([queue_id], dtype=np.int32),
-        bodies=pa.array([bytes(body)], type=pa.binary()),
-        properties=pa.array([format_properties(stored)], type=pa.binary()),
-        born_timestamps=born_timestamp_ms,
+    return Record(
+        topic,
+        queue_id,
+        queue_offset=0,
+        physical_offset=0,
+        body=bytes(body),
+        properties=format_properties(stored),
+        born_timestamp=born_timestamp_ms,
+        born_host=LOOPBACK,
+        store_host=LOOPBACK,
     )
 
 

@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from broker_core.broker.finding import APACHE_LIMIT
-from broker_core.broker.messages import message_properties, single_message
+from broker_core.broker.messages import message_properties, single_record
 from broker_core.clients.remote.connection import Connection
 from broker_core.clients.remote.options import RemoteOptions
 from broker_core.clients.remote.pulling import pull
-from broker_core.clients.remote.sending import Parcel, Sender
+from broker_core.clients.remote.sending import Parcel, Sender, single_parcel
 from broker_core.clients.remote.topic_cache import TopicCache
 from broker_core.clients.remote.transactions import RemoteTransactions
 from broker_core.codec.decode import ALL_COLUMNS, DEFAULT_COLUMNS, decode, schema_of
@@ -333,15 +333,15 @@ class RemoteBroker:
             sharding_key=sharding_key,
         )
         queue = self._choose_queue(config, queue_id, sharding_key)
-        outgoing = single_message(topic, queue, body, stored, now_ms, delay_level=delay_level)
+        record = single_record(topic, queue, body, stored, now_ms, delay_level=delay_level)
         try:
-            placed = here.sender.append_shared(self._parcel(outgoing))
+            placed = here.sender.append_shared(single_parcel(record, greeting))
         except (RequestError, TopicNotFoundError):
             here.topics.forget(topic)
             raise
         physical_offset = int(placed.physical_offsets[0])
         return SendResult(
-            topic=outgoing.topics[0],
+            topic=record.topic,
             broker_name=greeting.broker_name,
             queue_id=int(placed.queue_ids[0]),
             queue_offset=LogicalOffset(int(placed.queue_offsets[0])),

@@ -14,12 +14,14 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from broker_core.clients.remoting.retry import Backoff, Deadline
+from broker_core.codec.layout import MAGIC_V1, MAGIC_V2, MAX_PROPERTIES_BYTES, MAX_TOPIC_V1
+from broker_core.codec.record import encode_record
 from broker_core.errors import IllegalMessageError, UnavailableError
 from broker_core.types import AppendResult
 from broker_core.wire import broker_pb2 as pb
@@ -30,7 +32,8 @@ from broker_core.wire.placement import unpack_placement
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.clients.remote.connection import Connection
+    from broker_core.clients.remote.connection import Connection, Greeting
+    from broker_core.codec.record import Record
 
 _SHARED_BYTES = 1 << 20
 
@@ -50,6 +53,24 @@ class Parcel:
             stop = max(row + 1, int(np.searchsorted(ends, at + chunk_bytes, side="right")))
             yield row, stop, at, int(ends[stop - 1])
             row, at = stop, int(ends[stop - 1])
+
+
+def single_parcel(record: Record, greeting: Greeting) -> Parcel:
+    """Return one message, encoded by itself; IllegalMessageError for one over a limit."""
+    for what, held, limit in (
+        ("a body", len(record.body), greeting.limits.message_bytes),
+        ("properties", len(record.properties), MAX_PROPERTIES_BYTES),
+    ):
+        if held > limit:
+            message = (
+                f"The message for topic {record.topic} has {what} of {held} bytes, the limit is "
+                f"{limit}. Nothing was written."
+            )
+            raise IllegalMessageError(message)
+    is_wide = len(record.topic.encode()) > MAX_TOPIC_V1
+    version = MAGIC_V2 if is_wide else MAGIC_V1
+    raw = encode_record(replace(record, store_host=greeting.store_host, version=version))
+    return Parcel(raw, np.array([len(raw)], dtype=np.int32))
 
 
 @dataclass
