@@ -4,11 +4,12 @@ What differs from our own cores, and holds for every call here:
 
 - A queue is a broker's name and a number. Where a call takes a single number to read from, the
   broker must be named if several have that number; where it takes one to write to, it is the
-  number of a lane (topics.py), and -1 lets the client choose.
+  number of a lane (topics.py), and ANY_LANE (send_plan.py) lets the client choose.
 - Writing is at least once: a send whose answer is lost is sent again. `append` is not all or
   nothing: when it fails, part of the batch may be stored.
 - What is acknowledged survives what the cluster was set up to survive.
-- With a namespace, names are without it in calls and answers; rows show the names as stored.
+- With a namespace, names are without it in calls and tables; only frame batches have the names that
+  the cluster knows, which are what their records hold.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class ClusterBroker:
         self._directory = Directory(self._name_servers, self._wrapped(settings))
         self._topics = Topics(self._directory)
         self._offsets = Offsets(self._directory)
-        self._finding = Finding(self._directory)
+        self._finding = Finding(self._directory, self._offsets.settle)
         self._writing = Writing(self._directory)
 
     @property
@@ -175,6 +176,8 @@ class ClusterBroker:
         queue = replace(wanted.queue, topic=self._wrap(wanted.queue.topic))
         limits = BatchLimits(batch_rows, batch_bytes, bool(verify))
         ours = replace(wanted, queue=queue)
+        if wanted.start > wanted.end:
+            _require_range(ours, *self._offsets.bounds(queue.topic)[queue])
         return Puller(self._directory, ours, message_filter, limits).batches()
 
     def read(
@@ -201,24 +204,18 @@ class ClusterBroker:
             low if start is None else LogicalOffset(start),
             high if end is None else LogicalOffset(end),
         )
-        if not low <= wanted.start <= wanted.end <= high:
-            raise OffsetRangeError(
-                f"Queue {wanted.queue} holds messages {low} to {high - 1}, not all of"
-                f" {wanted.start} to {wanted.end - 1}.",
-                low,
-                high,
-            )
+        _require_range(wanted, low, high)
         batches = self.pull(wanted, message_filter=message_filter)
         rows = [decode(frames, wanted_columns, queue.broker_name) for frames in batches]
-        return pa.Table.from_batches(rows, schema=schema)
+        return self._own_rows(pa.Table.from_batches(rows, schema=schema))
 
     def query(self, topic: str, key: str, limit: int = 64) -> pa.Table:
         """Return messages with a key or unique key, all columns, by physical offset; 64 at most."""
-        return self._finding.by_key(self._wrap(topic), key, limit)
+        return self._own_rows(self._finding.by_key(self._wrap(topic), key, limit))
 
     def message(self, message_id: str) -> pa.Table:
         """Return the message with a unique or offset id, one row."""
-        return self._finding.by_id(message_id)
+        return self._own_rows(self._finding.by_id(message_id))
 
     # Writing
 
@@ -271,6 +268,7 @@ class ClusterBroker:
 
     def delete_before(self, physical_offset: int) -> int:
         """Not possible here: UnsupportedError."""
+        self._require_writing("delete files")
         raise UnsupportedError(
             f"delete_before({physical_offset}) is not possible on {self._address}: Apache"
             f" RocketMQ's brokers delete files by themselves, by age (fileReservedTime)."
@@ -294,6 +292,14 @@ class ClusterBroker:
     def _own_queue(self, queue: QueueRef) -> QueueRef:
         return replace(queue, topic=self._namespace.unwrap(queue.topic))
 
+    def _own_rows(self, table: pa.Table) -> pa.Table:
+        """Rows with names as the caller knows them."""
+        if not self._namespace.name or "topic" not in table.column_names:
+            return table
+        names = [self._namespace.unwrap(name) for name in table.column("topic").to_pylist()]
+        at = table.column_names.index("topic")
+        return table.set_column(at, table.schema.field(at), pa.array(names, pa.string()))
+
     def _own_info(self, info: TopicInfo) -> TopicInfo:
         queues = tuple(self._own_queue(queue) for queue in info.queues)
         return replace(info, name=self._namespace.unwrap(info.name), queues=queues)
@@ -304,3 +310,14 @@ class ClusterBroker:
                 f"{self._address} was opened with mode='r', which changes nothing; open it with"
                 f" mode='rw' to {what}."
             )
+
+
+def _require_range(wanted: OffsetRange, low: int, high: int) -> None:
+    """OffsetRangeError unless a queue that holds [low, high) holds all of a range."""
+    if not low <= wanted.start <= wanted.end <= high:
+        raise OffsetRangeError(
+            f"Queue {wanted.queue} holds messages {low} to {high - 1}, not all of {wanted.start} to"
+            f" {wanted.end - 1}.",
+            low,
+            high,
+        )

@@ -12,6 +12,7 @@ from broker_core.clients.remoting.name_servers import NameServers
 from broker_core.clients.remoting.route import BrokerRoute
 from broker_core.clients.remoting.routes import Routes
 from broker_core.clients.remoting.settings import ClusterSettings
+from broker_core.clients.remoting.visibility import Acknowledged
 from broker_core.errors import UnavailableError
 
 
@@ -23,6 +24,7 @@ class Directory:
         self.connections = Connections(settings)
         self.name_servers = NameServers(servers, self.connections)
         self.routes = Routes(self.name_servers)
+        self.acknowledged = Acknowledged()
 
     def close(self) -> None:
         """Hang up on everyone; asking again dials again."""

@@ -7,6 +7,8 @@ Only brokers that are registered are asked, whatever address an id holds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,14 +37,19 @@ _FOREVER_MS = (1 << 63) - 1
 
 
 class Finding:
-    """Questions to the brokers' indexes, by the names that the cluster knows."""
+    """Questions to the brokers' indexes, by the names that the cluster knows.
 
-    def __init__(self, directory: Directory) -> None:
+    `settle` waits until what was sent to a topic can be found.
+    """
+
+    def __init__(self, directory: Directory, settle: Callable[[str], None]) -> None:
         self._directory = directory
+        self._settle = settle
 
     def by_key(self, topic: str, key: str, limit: int) -> pa.Table:
         """Return messages with a key or a unique key, all columns, by physical offset."""
         route = self._directory.routes.find(check_topic(topic), max_age_s=0.0)
+        self._settle(topic)
         tables = [self._by_key_on(share.broker_name, topic, key, limit) for share in route.shares]
         found = pa.concat_tables([_empty(), *tables])
         return found.sort_by([("physicalOffset", "ascending")]).slice(0, limit)
@@ -66,7 +73,8 @@ class Finding:
         )
 
     def _by_unique_id(self, topic: str, message_id: str) -> pa.Table | None:
-        route = self._directory.name_servers.route(topic)
+        route = self._directory.name_servers.route(topic) if message_id else None
+        self._settle(topic)
         for share in route.shares if route else ():
             found = self._by_key_on(share.broker_name, topic, message_id, 32)
             copies = found.filter(pc.equal(found["msgId"], message_id))

@@ -40,9 +40,9 @@ class Namespace:
         return prefix + rest.removeprefix(self._mark) if self.name else known
 
     def holds(self, known: str) -> bool:
-        """Whether a name of the cluster can be seen from here."""
+        """Whether a name of the cluster is one of the party's."""
         _, rest = _split(known)
-        return not self.name or rest.startswith(self._mark) or _is_rocketmqs(rest)
+        return not self.name or rest.startswith(self._mark)
 
     @property
     def _mark(self) -> str:

@@ -44,6 +44,7 @@ class Offsets:
     def bounds(self, topic: str) -> dict[QueueRef, Bounds]:
         """Return (min, max) of every readable queue; (0, 0) for one that never held any."""
         route = self._directory.routes.find(check_topic(topic), max_age_s=0.0)
+        self.settle(topic)
         found: dict[QueueRef, Bounds] = {}
         for broker_name, queues in _by_broker(route.readable()):
             try:
@@ -67,6 +68,7 @@ class Offsets:
         file, so an answer is checked against the messages around it, and searched for if wrong.
         """
         queue = self.queue(topic, queue_id, broker_name)
+        self.settle(topic)
         fields = _queue_fields(queue)
         search = {**fields, "timestamp": str(timestamp_ms), "boundaryType": "lower"}
         requests = [
@@ -122,7 +124,7 @@ class Offsets:
         """Record where a group will read next; a group that does not exist is made."""
         check_group(group)
         if offset < 0:
-            raise RequestError(f"Group '{group}' can't stand at offset {offset}; 0 is the first.")
+            raise RequestError(f"Offset {offset} for group '{group}' is negative; 0 is the first.")
         queue = self.queue(topic, queue_id, broker_name)
         request = Request(
             RequestCode.UPDATE_CONSUMER_OFFSET,
@@ -134,6 +136,28 @@ class Offsets:
             Topics(self._directory).create_group(group, broker)
             who, (answer,) = self._directory.ask_master(topic, queue.broker_name, [request])
         require_success(answer, who)
+
+    def settle(self, topic: str) -> None:
+        """Wait until what this client has sent can be read."""
+        acknowledged = self._directory.acknowledged
+
+        def maxima() -> dict[QueueRef, int]:
+            found: dict[QueueRef, int] = {}
+            for broker_name, queues in _by_broker(sorted(acknowledged.waiting(topic))):
+                requests = [
+                    Request(RequestCode.GET_MAX_OFFSET, _queue_fields(queue)) for queue in queues
+                ]
+                try:
+                    who, answers = self._directory.ask_master(topic, broker_name, requests)
+                except UnavailableError:
+                    continue
+                found.update(
+                    (queue, _offset(answer, who))
+                    for queue, answer in zip(queues, answers, strict=True)
+                )
+            return found
+
+        acknowledged.settle(topic, maxima)
 
     def queue(self, topic: str, queue_id: int, broker_name: str | None) -> QueueRef:
         """Return the one queue that is meant; RequestError if there is none, or more than one."""
@@ -172,10 +196,15 @@ def pick_queue(route: TopicRoute, queue_id: int, broker_name: str | None) -> Que
         raise RequestError(
             f"Topic '{route.topic}' has a queue {queue_id} on each of {names}; name the broker."
         )
-    where = f" on {broker_name}" if broker_name else ""
-    numbers = ", ".join(f"{queue.broker_name}/{queue.queue_id}" for queue in readable[:16])
+    name = broker_name or "each broker"
+    counts = [
+        share.read_queues for share in route.shares if broker_name in (None, share.broker_name)
+    ]
+    if not counts:
+        known = ", ".join(share.broker_name for share in route.shares)
+        raise RequestError(f"Topic '{route.topic}' is on {known}, not on {broker_name}.")
     raise RequestError(
-        f"Topic '{route.topic}' has no queue {queue_id}{where}; it has {numbers or 'none'}."
+        f"Topic '{route.topic}' has queues 0 to {max(counts) - 1}, not {queue_id}, on {name}."
     )
 
 

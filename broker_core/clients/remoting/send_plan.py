@@ -9,6 +9,7 @@ one that is alone anyway.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
     from broker_core.codec.outgoing import Outgoing
 
-ANY_LANE = -1
-"""The lane of messages that may go to any queue."""
+ANY_LANE = -(1 << 31)
+"""The lane of messages that may go to any queue, those of another broker if one fails."""
 
 BROKER_PROPERTIES_BYTES = 160
 """What brokers may add to a message's properties."""
@@ -58,6 +59,9 @@ class Piece:
     born_timestamp_ms: int
     properties: bytes | None = None
     flag: int = 0
+
+    is_visible: bool = True
+    """Whether its queue will show it at once: not if it is delayed, or half a transaction."""
 
     @property
     def is_single(self) -> bool:
@@ -173,6 +177,7 @@ def _batches(
 
 
 def _single(messages: Outgoing, row: int, order: NDArray[np.int64]) -> Piece:
+    text = messages.properties[row].as_py() or b""
     return Piece(
         topic=messages.topics[int(messages.topic_codes[row])],
         lane=int(messages.queue_ids[row]),
@@ -180,7 +185,8 @@ def _single(messages: Outgoing, row: int, order: NDArray[np.int64]) -> Piece:
         body=messages.bodies[row].as_py(),
         sys_flag=_at(messages.sys_flags, row),
         born_timestamp_ms=_at(messages.born_timestamps, row),
-        properties=messages.properties[row].as_py() or b"",
+        properties=text,
+        is_visible=re.search(_ALONE.encode(), text) is None,
         flag=_at(messages.flags, row),
     )
 

@@ -1,14 +1,15 @@
 """What a client of a cluster can be told. Plain values, so that they travel to executors.
 
-Names are those of the connector's options where it has one. TLS is on when any `tls.` name is
-given; `tls.ca` is a file of certificates to trust, `system` for the machine's own, or `none` to
-encrypt without knowing to whom (RocketMQ's servers make themselves a certificate when they are
-given none, and nobody can check that one).
+Names are Python's or those of the connector's options: `tls_ca` is `tls.ca`. TLS is on when any
+name of its kind is given. `tls_ca` is a file of certificates to trust, `system` for the machine's
+own, or `none` to encrypt without knowing to whom (RocketMQ's servers make themselves a certificate
+when they are given none, and nobody can check that one).
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -88,11 +89,8 @@ class ClusterSettings:
         if config is None:
             return cls()
         given = _read(config) if isinstance(config, (str, Path)) else config
-        present = {name: value for name, value in given.items() if value is not None}
-        for name in present:
-            if name not in _FIELDS and name not in _SECURITY:
-                raise ConfigError(_unknown(name))
-        found = {_FIELDS[name][0]: _parse(name, present[name]) for name in present.keys() & _FIELDS}
+        present = {_known(name): value for name, value in given.items() if value is not None}
+        found = {name: _parse(name, present[name]) for name in present.keys() & _FIELDS}
         return replace(cls(), credentials=_credentials(present), tls=_tls(present), **found)
 
 
@@ -122,26 +120,36 @@ def _compression(value: Any) -> str:
     return str(value)
 
 
-_FIELDS: dict[str, tuple[str, Callable[[Any], Any], str]] = {
-    "namespace": ("namespace", _text, "a text"),
-    "consumerGroup": ("consumer_group", _text, "a group's name"),
-    "producerGroup": ("producer_group", _text, "a group's name"),
-    "connectTimeoutMs": ("connect_timeout_ms", _positive, "a number from 1"),
-    "requestTimeoutMs": ("request_timeout_ms", _positive, "a number from 1"),
-    "pullTimeoutMs": ("pull_timeout_ms", _positive, "a number from 1"),
-    "sendTimeoutMs": ("send_timeout_ms", _positive, "a number from 1"),
-    "pullsInFlight": ("pulls_in_flight", _positive, "a number from 1"),
-    "pullBytesInFlight": ("pull_bytes_in_flight", _positive, "a number from 1"),
-    "sendsInFlight": ("sends_in_flight", _positive, "a number from 1"),
-    "batchBytes": ("batch_bytes", _positive, "a number from 1"),
-    "maxMessageSize": ("max_message_size", _positive, "a number from 1"),
-    "compression": ("compression", _compression, "none, zlib, lz4 or zstd"),
-    "compressionThreshold": ("compression_threshold", _natural, "a number from 0"),
-    "maxFrameBytes": ("max_frame_bytes", _positive, "a number from 1"),
+_NUMBER = "a number from 1"
+_FIELDS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "namespace": (_text, "a text"),
+    "consumer_group": (_text, "a group's name"),
+    "producer_group": (_text, "a group's name"),
+    "connect_timeout_ms": (_positive, _NUMBER),
+    "request_timeout_ms": (_positive, _NUMBER),
+    "pull_timeout_ms": (_positive, _NUMBER),
+    "send_timeout_ms": (_positive, _NUMBER),
+    "pulls_in_flight": (_positive, _NUMBER),
+    "pull_bytes_in_flight": (_positive, _NUMBER),
+    "sends_in_flight": (_positive, _NUMBER),
+    "batch_bytes": (_positive, _NUMBER),
+    "max_message_size": (_positive, _NUMBER),
+    "compression": (_compression, "none, zlib, lz4 or zstd"),
+    "compression_threshold": (_natural, "a number from 0"),
+    "max_frame_bytes": (_positive, _NUMBER),
 }
-_ACCESS = ("accessKey", "secretKey", "securityToken")
-_TLS = ("tls.ca", "tls.cert", "tls.key", "tls.serverName")
-_SECURITY = frozenset(_ACCESS + _TLS)
+_ACCESS = ("access_key", "secret_key", "security_token")
+_TLS = ("tls_ca", "tls_cert", "tls_key", "tls_server_name")
+_KNOWN = frozenset((*_FIELDS, *_ACCESS, *_TLS))
+
+
+def _own_name(name: str) -> str:
+    """The name of a setting in Python's spelling; options are `accessKey` and `tls.serverName`.
+
+    >>> _own_name("accessKey"), _own_name("tls.serverName"), _own_name("pull_timeout_ms")
+    ('access_key', 'tls_server_name', 'pull_timeout_ms')
+    """
+    return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name.replace(".", "_")).lower()
 
 
 def _read(path: str | Path) -> dict[str, str]:
@@ -154,18 +162,20 @@ def _read(path: str | Path) -> dict[str, str]:
 
 
 def _parse(name: str, value: Any) -> Any:
-    _, parse, form = _FIELDS[name]
+    parse, form = _FIELDS[name]
     try:
         return parse(value)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"Setting {name} is {value!r}, expected {form}.") from error
+        raise ConfigError(f"Option {name} is {value!r}, expected {form}.") from error
 
 
-def _unknown(name: str) -> str:
-    known = sorted((*_FIELDS, *_SECURITY))
-    nearest = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {nearest[0]}" if nearest else f"known are {', '.join(known)}"
-    return f"Setting {name} is unknown to rocketmq:// brokers; {hint}."
+def _known(name: str) -> str:
+    own = _own_name(name)
+    if own in _KNOWN:
+        return own
+    nearest = difflib.get_close_matches(own, _KNOWN, n=1)
+    hint = f"did you mean {nearest[0]}?" if nearest else f"it has {', '.join(sorted(_KNOWN))}."
+    raise ConfigError(f"A rocketmq:// broker has no option {name!r}; {hint}")
 
 
 def _credentials(given: Mapping[str, Any]) -> Credentials | None:
@@ -174,7 +184,7 @@ def _credentials(given: Mapping[str, Any]) -> Credentials | None:
         return None
     if not access or not secret:
         missing = "accessKey" if not access else "secretKey"
-        raise ConfigError(f"accessKey and secretKey belong together; {missing} is missing.")
+        raise ConfigError(f"accessKey and secretKey go together; {missing} is missing.")
     return Credentials(str(access), str(secret), str(token or ""))
 
 

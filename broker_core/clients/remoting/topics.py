@@ -66,7 +66,8 @@ class Topics:
         has = {share.broker_name: share.write_queues for share in route.shares}
         if total < sum(has.values()):
             raise RequestError(
-                f"Topic '{topic}' has {sum(has.values())} queues and can't shrink to {total}."
+                f"Topic '{topic}' has {sum(has.values())} queues and can't have {total};"
+                f" queues are only added."
             )
         wanted = grow(total, {name: has.get(name, 0) for name in {*has, *self._masters()}})
         self._set_queues(topic, {name: count for name, count in wanted.items() if count})
@@ -84,6 +85,7 @@ class Topics:
                     raise refusal(answer, asked(broker.name, server))
         self._directory.name_servers.delete_topic(topic)
         self._directory.routes.forget(topic)
+        self._directory.acknowledged.forget(topic)
 
     def _has(self, server: Endpoint, topic: str) -> bool:
         """Whether a broker has a topic: some fail after the deletion, over their own statistics."""

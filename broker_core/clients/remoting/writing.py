@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from broker_core.broker.legal_names import check_topic
 from broker_core.broker.messages import message_properties, single_message
+from broker_core.clients.remoting.delayed import unscheduled
 from broker_core.clients.remoting.directory import Directory
 from broker_core.clients.remoting.frame import RemotingProtocolError
 from broker_core.clients.remoting.send import Sender
@@ -97,6 +98,7 @@ class Writing:
         """
         if flush not in _MODES_OF_FLUSH:
             raise IllegalMessageError(f"flush={flush!r} is not a mode; give 'async' or 'sync'.")
+        messages = unscheduled(messages)
         queue_ids = np.array(messages.queue_ids, dtype=np.int32)
         queue_offsets = np.zeros(len(messages), dtype=np.int64)
         physical_offsets = np.zeros(len(messages), dtype=np.int64)
@@ -123,7 +125,12 @@ class Writing:
     def _deliver(self, messages: Outgoing, group: str, is_sync: bool) -> list[Receipt]:
         settings = self._settings
         pieces = plan_pieces(messages, settings.batch_bytes, settings.max_message_size)
-        return self.sender.send(pieces, group, is_sync=is_sync)
+        receipts = self.sender.send(pieces, group, is_sync=is_sync)
+        for receipt in receipts:
+            if receipt.piece.is_visible:
+                end = receipt.answer.queue_offset + len(receipt.piece.rows)
+                self._directory.acknowledged.note(receipt.queue, end)
+        return receipts
 
     def _lane(self, topic: str, lane: int | None, sharding_key: str | None) -> int:
         if lane is not None or not sharding_key:

@@ -69,7 +69,7 @@ def test_address_that_is_none_is_refused_without_its_credentials(address: str) -
 
 
 def test_unknown_option_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="did you mean secretKey"):
+    with pytest.raises(ConfigError, match="did you mean secret_key"):
         open_broker("rocketmq://host:1", secretkey="x")
 
 
@@ -99,6 +99,21 @@ def test_offsets_are_of_all_brokers(client: ClusterBroker) -> None:
 def test_offsets_of_a_missing_topic(client: ClusterBroker) -> None:
     with pytest.raises(TopicNotFoundError, match="'nowhere'"):
         client.offsets("nowhere")
+
+
+def test_what_was_sent_is_waited_for_before_offsets_are_told(
+    client: ClusterBroker, brokers: tuple[FakeBroker, FakeBroker]
+) -> None:
+    sent = client.send("orders", b"new", queue_id=2)
+    slow = [10, 19, 20]
+
+    def not_yet(request: Command) -> Iterable[Answer]:
+        return [answer(request, ext={"offset": str(slow.pop(0))})]
+
+    brokers[1].faults += [not_yet, not_yet, not_yet]
+
+    assert (sent.queue, client.offsets("orders")[B1]) == (B1, (0, 21))
+    assert slow == []
 
 
 def test_broker_that_is_down_counts_with_what_it_said_last(

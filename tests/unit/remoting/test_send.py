@@ -411,6 +411,26 @@ def test_delay_travels_as_a_property(
         client.send("orders", b"later", delay_level=19)
 
 
+def test_messages_for_the_schedule_topic_go_to_their_own(
+    client: ClusterBroker, brokers: tuple[FakeBroker, FakeBroker]
+) -> None:
+    delayed = b"DELAY\x013\x02REAL_TOPIC\x01orders\x02REAL_QID\x011\x02UNIQ_KEY\x01u\x02"
+    batch = replace(
+        outgoing([b"now", b"later", b"now too"], [0, 2, 0], [b"", delayed, b""]),
+        topics=["SCHEDULE_TOPIC_XXXX", "orders"],
+        topic_codes=np.array([1, 0, 1], dtype=np.int32),
+    )
+
+    client.append(batch)
+
+    assert stored(*brokers) == {
+        ("broker-a", 0): [b"now", b"now too"],
+        ("broker-a", 1): [b"later"],
+    }
+    (later,) = brokers[0].queues["orders", 1]
+    assert later.property_map == {"DELAY": "3", "UNIQ_KEY": "u"}
+
+
 def test_large_body_is_compressed_as_set_up(
     cluster: FakeCluster, brokers: tuple[FakeBroker, FakeBroker]
 ) -> None:

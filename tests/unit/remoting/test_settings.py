@@ -42,6 +42,14 @@ def test_names_are_those_of_the_options() -> None:
     assert (found.pull_timeout_ms, found.compression, found.tls) == (5000, "zstd", None)
 
 
+def test_pythons_names_mean_the_same() -> None:
+    spelled = ClusterSettings.of({"access_key": "ak", "secret_key": "sk", "tls_server_name": "b"})
+
+    assert spelled == ClusterSettings.of(
+        {"accessKey": "ak", "secretKey": "sk", "tls.serverName": "b"}
+    )
+
+
 def test_settings_may_come_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "client.conf"
     path.write_text("consumerGroup = readers\ntls.ca = none\n")
@@ -55,10 +63,10 @@ def test_settings_may_come_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given_", "complaint"),
     [
-        ({"pullTimeoutMs": "soon"}, "pullTimeoutMs is 'soon', expected a number"),
+        ({"pullTimeoutMs": "soon"}, "pull_timeout_ms is 'soon', expected a number"),
         ({"pullTimeoutMs": 0}, "expected a number from 1"),
         ({"compression": "rar"}, "none, zlib, lz4 or zstd"),
-        ({"pullTimeout": 1}, "did you mean pullTimeoutMs"),
+        ({"pullTimeout": 1}, "did you mean pull_timeout_ms"),
         ({"accessKey": "ak"}, "secretKey is missing"),
         ({"secretKey": "sk"}, "accessKey is missing"),
     ],
