@@ -73,19 +73,22 @@ def is_written(entries: NDArray[np.void]) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True)
 class EntryColumns:
-    """Entries as columns of native integers: selecting rows of packed entries is far slower."""
+    """Consecutive entries as native integers: selecting rows of packed ones is far slower.
 
+    `offsets` are their LogicalOffsets.
+    """
+
+    offsets: NDArray[np.int64]
     physical_offsets: NDArray[np.int64]
     sizes: NDArray[np.int32]
-    tags_codes: NDArray[np.int64]
 
     @classmethod
-    def of(cls, entries: NDArray[np.void]) -> EntryColumns:
-        """Split entries into columns."""
+    def of(cls, entries: NDArray[np.void], first: int) -> EntryColumns:
+        """Split entries into columns; `first` is the offset of entries[0]."""
         return cls(
+            np.arange(first, first + len(entries)),
             entries["physical_offset"].astype(np.int64),
             entries["size"].astype(np.int32),
-            entries["tags_code"].astype(np.int64),
         )
 
     def __len__(self) -> int:
@@ -93,7 +96,7 @@ class EntryColumns:
 
     def select(self, rows: NDArray[np.intp]) -> EntryColumns:
         """Return some of the entries."""
-        return EntryColumns(self.physical_offsets[rows], self.sizes[rows], self.tags_codes[rows])
+        return EntryColumns(self.offsets[rows], self.physical_offsets[rows], self.sizes[rows])
 
 
 def list_queue_ids(topic_directory: Path) -> list[int]:

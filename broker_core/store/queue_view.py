@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from broker_core.store.commit_log import CommitLog, Stretch
     from broker_core.store.queue_plan import QueuePlan
 
+TagSelect = Callable[["NDArray[np.int64]"], "NDArray[np.bool_]"]
+"""Decides by tag fields which entries are wanted."""
 # How many entries before the first readable one are looked at for a sign of damage.
 _WINDOW = 16
 
@@ -96,9 +98,16 @@ class QueueView:
             return self._end
         self._queue.refresh()
         known = self._end if self._end is not None and self._is_same_queue(self._end) else None
-        self._end = self._counted_end(self._queue.written_end(known))
-        self._edge = self._edge_at(self._end)
-        return self._end
+        written = self._queue.written_end(known)
+        end = self._counted_end(written)
+        if end < written:
+            # An entry that does not count may be ahead of what we know of the log: its file was
+            # made, or made anew, after we looked at it.
+            self._log.refresh()
+            end = self._counted_end(written)
+        self._end = end
+        self._edge = self._edge_at(end)
+        return end
 
     def _edge_at(self, end: int) -> bytes:
         """The last entry that counts and the one behind it: what tells that nothing changed."""
@@ -229,16 +238,16 @@ class QueueView:
         """Raise if damage has led a search astray: the entries there would not be in order."""
         window = self._read(max(first, end - _WINDOW), end)
         messages = window[~is_filler(window)]
-        self._check_order(messages, EntryColumns.of(messages), end - len(messages))
+        self._check_order(EntryColumns.of(messages, end - len(messages)))
 
     def _is_readable(self, offset: int) -> bool:
         """Whether an entry points at or behind the log's first byte."""
         entry = self._read(offset, offset + 1)
         if not len(entry) or is_filler(entry)[0]:
             return False
-        physical_offset = int(entry[0]["physical_offset"])
-        if physical_offset < 0 or int(entry[0]["size"]) <= 0:
-            raise self._bad_entry(offset, entry[0])
+        physical_offset, size = int(entry[0]["physical_offset"]), int(entry[0]["size"])
+        if physical_offset < 0 or size <= 0:
+            raise self._bad_entry(offset, physical_offset, size)
         return physical_offset >= self._log.start
 
     # Entries
@@ -252,11 +261,6 @@ class QueueView:
         return int(entry[0]["physical_offset"]) + int(entry[0]["size"])
 
     def entries(self, start: int, end: int) -> NDArray[np.void]:
-        """Return the entries [start, end) as they are stored; errors as for `columns`."""
-        self.columns(start, end)
-        return self._read(start, end)
-
-    def columns(self, start: int, end: int) -> EntryColumns:
         """Return the entries [start, end), all of them pointing forward into the log.
 
         OffsetRangeError if some are gone, CorruptRecordError if some can't be entries.
@@ -267,13 +271,25 @@ class QueueView:
             entries = self._read(start, end)
         if len(entries) < end - start:
             raise self._gone(start, end)
-        columns = EntryColumns.of(entries)
-        sizes = columns.sizes
-        is_bad = (sizes <= 0) | (sizes == FILLER_SIZE) | (columns.physical_offsets < 0)
+        sizes = entries["size"]
+        is_bad = (sizes <= 0) | (sizes == FILLER_SIZE)
         if is_bad.any():
             row = int(is_bad.argmax())
-            raise self._bad_entry(start + row, entries[row])
-        self._check_order(entries, columns, start)
+            size, place = int(sizes[row]), int(entries["physical_offset"][row])
+            raise self._bad_entry(start + row, place, size)
+        return entries
+
+    def columns(self, start: int, end: int, select: TagSelect | None = None) -> EntryColumns:
+        """Return the entries [start, end) that `select` wants by their tag fields, all by default.
+
+        Errors as for `entries`, and CorruptRecordError if those that are left are not in order.
+        """
+        entries = self.entries(start, end)
+        columns = EntryColumns.of(entries, start)
+        if select is not None:
+            wanted = select(entries["tags_code"].astype(np.int64))
+            columns = columns.select(np.flatnonzero(wanted))
+        self._check_order(columns)
         return columns
 
     def _read(self, start: int, end: int) -> NDArray[np.void]:
@@ -286,26 +302,28 @@ class QueueView:
         below = self._queue.read(start, overlay.keep)
         return np.concatenate([below, above]) if len(below) == overlay.keep - start else below
 
-    def _check_order(self, entries: NDArray[np.void], columns: EntryColumns, first: int) -> None:
-        """Each record must begin where the one before ends, or later; `first` numbers the first."""
-        ends = columns.physical_offsets + columns.sizes
-        backward = columns.physical_offsets[1:] < ends[:-1]
-        if backward.any():
-            row = int(backward.argmax()) + 1
-            raise self._bad_entry(first + row, entries[row], int(ends[row - 1]))
+    def _check_order(self, entries: EntryColumns) -> None:
+        """Each record must begin where the one before ends, or later; none before the log."""
+        starts = entries.physical_offsets
+        ends = starts + entries.sizes
+        backward = starts[1:] < ends[:-1]
+        if backward.any() or (starts[:1] < 0).any():
+            row = int(backward.argmax()) + 1 if backward.any() else 0
+            expected = int(ends[row - 1]) if row else 0
+            offset, size = int(entries.offsets[row]), int(entries.sizes[row])
+            raise self._bad_entry(offset, int(starts[row]), size, expected)
 
     def _bad_entry(
-        self, offset: int, entry: np.void, expected: int | None = None
+        self, offset: int, physical_offset: int, size: int, expected: int | None = None
     ) -> CorruptRecordError:
         position = offset * ENTRY.itemsize
         path = next(
             (s.path for s in self._queue.segments if s.base <= position < s.end), self.directory
         )
-        physical_offset = int(entry["physical_offset"])
         wanted = "" if expected is None else f", expected {expected} or more"
         message = (
             f"Entry {offset} of queue {self.topic}/{self.queue_id} in {path} points to physical "
-            f"offset {physical_offset}{wanted}, size {int(entry['size'])}: it or its neighbour is "
+            f"offset {physical_offset}{wanted}, size {size}: it or its neighbour is "
             f"damaged. Run `rocketmq-broker check` on the store."
         )
         return CorruptRecordError(message, path, physical_offset)

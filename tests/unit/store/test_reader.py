@@ -398,3 +398,32 @@ def test_the_index_of_a_crashed_store_is_made_up_from_the_log(tmp_path: Path) ->
         found = broker.query(query["topic"], query["key"])["offsetMsgId"].to_pylist()
 
     assert found == query["msgIds"]
+
+
+def test_messages_in_a_file_that_was_made_meanwhile_are_seen(tmp_path: Path) -> None:
+    with stores.create(tmp_path / "store") as broker:
+        broker.create_topic("orders", queues=1)
+        broker.send("orders", b"first")
+        reader = StoreReader(tmp_path / "store")
+        before = reader.queue_range(*QUEUE)
+        for _ in range(3):
+            broker.send("orders", bytes(30_000))  # the third is in a new commit-log file
+
+        assert before == (0, 1)
+        assert reader.queue_range(*QUEUE) == (0, 4)
+        assert bodies(reader, 3, 4) == [bytes(30_000)]
+
+
+def test_messages_in_a_file_that_was_made_anew_are_seen(root: Path) -> None:
+    last = list_segments(root / "commitlog")[-1]
+    (root / "commitlog" / segment_name(last.end)).write_bytes(bytes(last.size))  # made ahead
+    reader = StoreReader(root)
+    assert reader.queue_range(*QUEUE) == (0, MESSAGES)
+    assert reader.log.locate(last.end) is not None
+
+    with stores.open_rw(root) as broker:
+        for _ in range(3):
+            broker.send("orders", bytes(30_000))
+
+    assert reader.queue_range(*QUEUE) == (0, MESSAGES + 3)
+    assert bodies(reader, MESSAGES, MESSAGES + 3) == [bytes(30_000)] * 3
