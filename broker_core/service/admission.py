@@ -66,21 +66,39 @@ class Records:
     data: NDArray[np.uint8]
     sizes: NDArray[np.int32]
     born_host: bytes | None = None
-    purpose: Purpose = Purpose.APPEND
 
     def __len__(self) -> int:
         return len(self.sizes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Admitted:
-    """Records of several requests as one batch, and the topics that each of them is for."""
+    """Records of several requests as one batch; `bounds` says where each request ends."""
 
     batch: Batch
-    topics: Sequence[frozenset[str]]
+    fields: RecordFields
+    purpose: Purpose
+    bounds: Sequence[int]
+
+    def topics(self, number: int) -> set[str]:
+        """The topics that the messages of one request are for."""
+        rows = slice(self.bounds[number - 1] if number else 0, self.bounds[number])
+        route = self.batch.route
+        codes = route.topic_codes[rows]
+        found: set[str] = set()
+        for code in np.unique(codes).tolist():
+            topic = route.topics[code]
+            if _is_passage(topic, self.purpose):
+                here = rows.start + np.flatnonzero(codes == code)
+                found |= _destinations(self.fields.frames, topic, here)
+            else:
+                found.add(topic)
+        return found
 
 
-def admit(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted:
+def admit(
+    broker: EmbeddedBroker, requests: Sequence[Records], purpose: Purpose = Purpose.APPEND
+) -> Admitted:
     """Check the records of several requests and join them, in order.
 
     IllegalMessageError or RequestError for what no client may send; TopicNotFoundError and
@@ -94,16 +112,14 @@ def admit(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted:
     store_host = broker.writer.settings.store_host
     _check_flags(fields, store_host)
     _check_bodies(fields, broker.writer.settings.max_message_bytes)
-    checked = _Checked(broker, fields)
-    bounds = np.cumsum([len(request) for request in requests])
-    wanted = []
-    for request, end in zip(requests, bounds.tolist(), strict=True):
-        rows = slice(end - len(request), end)
-        wanted.append(checked.topics_of(rows, request.purpose))
-        _put_host(data, starts[rows] + layout.BORN_HOST, request.born_host)
+    route = _route(fields)
+    for code, topic in enumerate(route.topics):
+        _check_topic(broker, fields, topic, route.topic_codes == code, purpose)
+    bounds = np.cumsum([len(request) for request in requests]).tolist()
+    _put_born_hosts(data, starts, requests, bounds)
     _put_host(data, starts + layout.STORE_HOST, store_host)
     encoded = Encoded(data, starts, sizes, layout.STORE_TIMESTAMP)
-    return Admitted(Batch.of_copies(encoded, checked.route), wanted)
+    return Admitted(Batch.of_copies(encoded, route), fields, purpose, bounds)
 
 
 def _located(frames: FrameBatch) -> RecordFields:
@@ -142,50 +158,45 @@ def _check_bodies(fields: RecordFields, limit: int) -> None:
         raise IllegalMessageError(message)
 
 
-class _Checked:
-    """The topics of records, looked up as requests name them."""
+def _route(fields: RecordFields) -> Route:
+    """Where the records say that they go."""
+    column = spans(fields.frames.buffer, fields.topic_starts, fields.topic_lengths)
+    encoded = pc.dictionary_encode(column)
+    topics = [raw.decode("utf-8", "replace") for raw in encoded.dictionary.to_pylist()]
+    codes = encoded.indices.to_numpy().astype(np.int32)
+    return Route(topics, codes, fields.integer("queueId").astype(np.int32))
 
-    def __init__(self, broker: EmbeddedBroker, fields: RecordFields) -> None:
-        column = spans(fields.frames.buffer, fields.topic_starts, fields.topic_lengths)
-        encoded = pc.dictionary_encode(column)
-        topics = [raw.decode("utf-8", "replace") for raw in encoded.dictionary.to_pylist()]
-        codes = encoded.indices.to_numpy().astype(np.int32)
-        self.route = Route(topics, codes, fields.integer("queueId").astype(np.int32))
-        self._broker = broker
-        self._frames = fields.frames
 
-    def topics_of(self, rows: slice, purpose: Purpose) -> frozenset[str]:
-        """The topics that the messages of one request are for, all of them allowed."""
-        codes, queue_ids = self.route.topic_codes[rows], self.route.queue_ids[rows]
-        found: set[str] = set()
-        for code in np.unique(codes).tolist():
-            topic = self.route.topics[code]
-            is_here = codes == code
-            if _is_passage(topic, purpose):
-                found |= self._destinations(topic, rows.start + np.flatnonzero(is_here))
-            elif is_system_topic(topic) or purpose is Purpose.PREPARE:
-                message = f"A client can't {purpose.value} messages in topic {topic!r}."
-                raise RequestError(message)
-            else:
-                here = queue_ids[is_here]
-                self._broker.require_writable(topic, int(here.min()), int(here.max()))
-                found.add(topic)
-        return frozenset(found)
+def _check_topic(
+    broker: EmbeddedBroker,
+    fields: RecordFields,
+    topic: str,
+    is_here: NDArray[np.bool_],
+    purpose: Purpose,
+) -> None:
+    """Raise unless the messages of one topic may be sent there."""
+    if _is_passage(topic, purpose):
+        for name in _destinations(fields.frames, topic, np.flatnonzero(is_here)):
+            broker.require_writable(name)
+    elif is_system_topic(topic) or purpose is Purpose.PREPARE:
+        message = f"A client can't {purpose.value} messages in topic {topic!r}."
+        raise RequestError(message)
+    else:
+        queue_ids = fields.integer("queueId")[is_here]
+        broker.require_writable(topic, int(queue_ids.min()), int(queue_ids.max()))
 
-    def _destinations(self, topic: str, rows: NDArray[np.intp]) -> set[str]:
-        """Where messages belong that pass through a system topic."""
-        frames = replace(self._frames.select(rows), verify=False)
-        column = property_columns(frames, [REAL_TOPIC])[REAL_TOPIC]
-        found: set[str | None] = set(column.unique().to_pylist())
-        if SCHEDULE_TOPIC in found:  # half and delayed at once: both places are named
-            found = {name for record in frames.records() for name in _real_topics(record)}
-        if None in found or not found:
-            message = f"A message for topic {topic!r} does not say where it belongs ({REAL_TOPIC})."
-            raise RequestError(message)
-        names = {name for name in found if name is not None}
-        for name in names:
-            self._broker.require_writable(name)
-        return names
+
+def _destinations(whole: FrameBatch, topic: str, rows: NDArray[np.intp]) -> set[str]:
+    """Where messages belong that pass through a system topic."""
+    frames = replace(whole.select(rows), verify=False)
+    column = property_columns(frames, [REAL_TOPIC])[REAL_TOPIC]
+    found: set[str | None] = set(column.unique().to_pylist())
+    if SCHEDULE_TOPIC in found:  # half and delayed at once: both places are named
+        found = {name for record in frames.records() for name in _real_topics(record)}
+    if None in found:
+        message = f"A message for topic {topic!r} does not say where it belongs ({REAL_TOPIC})."
+        raise RequestError(message)
+    return {name for name in found if name is not None}
 
 
 def _is_passage(topic: str, purpose: Purpose) -> bool:
@@ -200,6 +211,20 @@ def _real_topics(record: bytes) -> list[str | None]:
     pieces = [piece for piece in text.split(PROPERTY_SEPARATOR) if piece.startswith(head)]
     named = [piece.removeprefix(head) for piece in pieces]
     return [name for name in named if name != SCHEDULE_TOPIC] or [None]
+
+
+def _put_born_hosts(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    requests: Sequence[Records],
+    bounds: Sequence[int],
+) -> None:
+    at = starts + layout.BORN_HOST
+    if len({request.born_host for request in requests}) == 1:
+        _put_host(data, at, requests[0].born_host)
+        return
+    for request, end in zip(requests, bounds, strict=True):
+        _put_host(data, at[end - len(request) : end], request.born_host)
 
 
 def _put_host(data: NDArray[np.uint8], at: NDArray[np.int64], host: bytes | None) -> None:

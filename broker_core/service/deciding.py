@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from broker_core.codec.names import HALF_TOPIC
 from broker_core.errors import IllegalMessageError, RequestError
 from broker_core.service.admission import Purpose, admit
-from broker_core.service.identity import Right
+from broker_core.service.identity import ANYONE, Right
 from broker_core.service.writing import gather
 from broker_core.types import CheckBackReport, Fate
 from broker_core.wire import broker_pb2 as pb
@@ -80,9 +80,10 @@ class Deciding:
             )
             raise IllegalMessageError(message)
         with self._group_commit.room(head.total_bytes, call.deadline_s), self._core.broker() as own:
-            records = gather(first, requests, head.total_bytes, call.born_host, Purpose.PREPARE)
-            admitted = admit(own, [records])
-            call.identity.require(Right.PUBLISH, admitted.topics[0])
+            records = gather(first, requests, head.total_bytes, call.born_host)
+            admitted = admit(own, [records], Purpose.PREPARE)
+            if call.identity is not ANYONE:
+                call.identity.require(Right.PUBLISH, admitted.topics(0))
             prepared = own.transactions.prepare_halves(
                 unpack_batch(head.batch),
                 head.attempt,

@@ -33,18 +33,13 @@ Permit = Callable[[Collection[str]], None]
 """Raises PermissionDeniedError unless the sender may write to all of these topics."""
 
 
-def permit_all(topics: Collection[str]) -> None:
-    """Nobody is asked who they are."""
-    del topics
-
-
 @dataclass
 class Job:
     """One request on its way into the log."""
 
     records: Records
     flush: str = "async"
-    permit: Permit = permit_all
+    permit: Permit | None = None
     deadline_s: float | None = None
     placed: AppendResult | None = None
     error: BaseException | None = None
@@ -193,8 +188,9 @@ class GroupCommit:
 
 
 def _require_permits(group: Sequence[Job], admitted: Admitted) -> None:
-    for job, topics in zip(group, admitted.topics, strict=True):
-        job.permit(topics)
+    for number, job in enumerate(group):
+        if job.permit is not None:
+            job.permit(admitted.topics(number))
 
 
 def _busy(held_bytes: int) -> UnavailableError:

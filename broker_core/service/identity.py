@@ -61,6 +61,10 @@ class Identity:
                 )
                 raise PermissionDeniedError(message)
 
+    def require_publish(self, topics: Collection[str]) -> None:
+        """Raise PermissionDeniedError unless they may publish to all of these topics."""
+        self.require(Right.PUBLISH, topics)
+
     def require_somewhere(self, right: Right) -> None:
         """Raise PermissionDeniedError unless they have a right on any topic."""
         if not any(rule.allows(rule.pattern, right) for rule in self.rules):

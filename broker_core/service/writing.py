@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from broker_core.errors import IllegalMessageError, RequestError
-from broker_core.service.admission import Purpose, Records
+from broker_core.service.admission import Records
 from broker_core.service.group_commit import Job
-from broker_core.service.identity import Right
+from broker_core.service.identity import ANYONE, Right
 from broker_core.service.reading import topic_message
 from broker_core.service.repeats import Attempt, RequestName
 from broker_core.store.writer import FLUSH_MODES
@@ -62,17 +62,14 @@ class Writing:
             )
             raise IllegalMessageError(message)
         with self._group_commit.room(total, call.deadline_s):
-            records = gather(first, requests, total, call.born_host, Purpose.APPEND)
+            records = gather(first, requests, total, call.born_host)
             return pack_placement(self._append_once(head, records, call))
 
     def _append_once(self, head: pb.AppendHead, records: Records, call: Call) -> AppendResult:
-        def permit(topics: Collection[str]) -> None:
-            call.identity.require(Right.PUBLISH, topics)
-
         job = Job(
             records,
             flush=head.flush or self._core.settings.flush,
-            permit=permit,
+            permit=None if call.identity is ANYONE else call.identity.require_publish,
             deadline_s=call.deadline_s,
         )
         return self._repeats.once(
@@ -153,7 +150,6 @@ def gather(
     rest: Iterable[bytes],
     total_bytes: int,
     born_host: bytes | None,
-    purpose: Purpose,
 ) -> Records:
     """Return the records of all chunks of an append; RequestError unless they add up."""
     chunks = [first]
@@ -167,7 +163,7 @@ def gather(
         message = f"An append of {total_bytes} bytes came as {held}. Nothing was written."
         raise RequestError(message)
     if len(chunks) == 1:
-        return Records(first.records, first.sizes, born_host, purpose)
+        return Records(first.records, first.sizes, born_host)
     data = np.concatenate([chunk.records for chunk in chunks])
     sizes = np.concatenate([chunk.sizes for chunk in chunks])
-    return Records(data, sizes, born_host, purpose)
+    return Records(data, sizes, born_host)

@@ -28,12 +28,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
         yield opened
 
 
-def request(
-    *records: Record | bytes, purpose: Purpose = Purpose.APPEND, host: bytes | None = None
-) -> Records:
+def request(*records: Record | bytes, host: bytes | None = None) -> Records:
     raw = [each if isinstance(each, bytes) else encode_record(each) for each in records]
     sizes = np.array([len(each) for each in raw], dtype=np.int32)
-    return Records(np.frombuffer(b"".join(raw), dtype=np.uint8), sizes, host, purpose)
+    return Records(np.frombuffer(b"".join(raw), dtype=np.uint8), sizes, host)
 
 
 def test_hosts_are_the_brokers_to_say(broker: EmbeddedBroker) -> None:
@@ -47,11 +45,21 @@ def test_hosts_are_the_brokers_to_say(broker: EmbeddedBroker) -> None:
     assert data[64:72] == broker.writer.settings.store_host
 
 
+def test_each_request_has_the_host_it_came_from(broker: EmbeddedBroker) -> None:
+    hosts = [pack_host("10.1.2.3", 0), None, pack_host("10.1.2.4", 0)]
+
+    admitted = admit(broker, [request(GOOD, host=host) for host in hosts])
+
+    [part] = admitted.batch.parts
+    found = [part.buffer[at + 48 : at + 56].tobytes() for at in part.starts.tolist()]
+    assert found == [hosts[0], GOOD.born_host, hosts[2]]
+
+
 def test_requests_are_joined_in_order(broker: EmbeddedBroker) -> None:
     admitted = admit(broker, [request(GOOD, replace(GOOD, queue_id=0)), request(GOOD)])
 
     assert admitted.batch.route.queue_ids.tolist() == [1, 0, 1]
-    assert admitted.topics == [frozenset({"t"}), frozenset({"t"})]
+    assert [admitted.topics(number) for number in (0, 1)] == [{"t"}, {"t"}]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +106,7 @@ def test_delayed_messages_must_be_for_a_topic_that_is_there(broker: EmbeddedBrok
 
     admitted = admit(broker, [request(delayed("t"))])
 
-    assert admitted.topics == [frozenset({"t"})]
+    assert admitted.topics(0) == {"t"}
     with pytest.raises(TopicNotFoundError, match="nope"):
         admit(broker, [request(delayed("nope"))])
 
@@ -107,14 +115,14 @@ def test_only_half_messages_are_prepared(broker: EmbeddedBroker) -> None:
     text = b"REAL_TOPIC\x01t\x02REAL_QID\x010\x02"
     half = replace(GOOD, topic="RMQ_SYS_TRANS_HALF_TOPIC", queue_id=0, properties=text)
 
-    admitted = admit(broker, [request(half, purpose=Purpose.PREPARE)])
+    admitted = admit(broker, [request(half)], Purpose.PREPARE)
 
-    assert admitted.topics == [frozenset({"t"})]
+    assert admitted.topics(0) == {"t"}
     with pytest.raises(RequestError, match="can't prepare"):
-        admit(broker, [request(GOOD, purpose=Purpose.PREPARE)])
+        admit(broker, [request(GOOD)], Purpose.PREPARE)
     nowhere = replace(half, properties=b"")
     with pytest.raises(RequestError, match="where it belongs"):
-        admit(broker, [request(nowhere, purpose=Purpose.PREPARE)])
+        admit(broker, [request(nowhere)], Purpose.PREPARE)
 
 
 def test_a_half_message_that_is_delayed_is_for_its_last_topic(broker: EmbeddedBroker) -> None:
@@ -123,7 +131,7 @@ def test_a_half_message_that_is_delayed_is_for_its_last_topic(broker: EmbeddedBr
     half = replace(GOOD, topic="RMQ_SYS_TRANS_HALF_TOPIC", queue_id=0, properties=text)
 
     with pytest.raises(TopicNotFoundError, match="nope"):
-        admit(broker, [request(half, purpose=Purpose.PREPARE)])
+        admit(broker, [request(half)], Purpose.PREPARE)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
