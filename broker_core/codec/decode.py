@@ -21,7 +21,7 @@ from broker_core.codec.hosts import host_texts
 from broker_core.codec.ids import hex_upper
 from broker_core.codec.names import KEYS, TAGS, UNIQ_KEY
 from broker_core.codec.property_spans import find_values
-from broker_core.codec.property_split import split_texts
+from broker_core.codec.property_split import segments_with_names, split_texts
 from broker_core.codec.texts import fixed_strings, repeated, strings, value_column
 from broker_core.errors import RequestError
 from broker_core.types import DEFAULT_BROKER_NAME
@@ -213,7 +213,7 @@ class _Decoder:
     def _properties(self) -> pa.Array:
         fields = self._fields
         found = split_texts(fields.data, fields.properties_starts, fields.properties_lengths)
-        hits, splits = found.with_names()
+        hits, splits = segments_with_names(found)
         rows, begins, ends = found.rows[hits], found.begins[hits], found.ends[hits]
         names = strings(spans(found.text, begins, splits - begins))
         values = strings(spans(found.text, splits + 1, ends - splits - 1))

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 
 from broker_core.codec.corruption import corrupt
 from broker_core.codec.fields import RecordFields, first_bad_topic, locate
-from broker_core.codec.gather import span_arrays, spans
-from broker_core.codec.javahash import hash_spans, index_hashes, java_hash
+from broker_core.codec.gather import spans
+from broker_core.codec.index_keys import IndexKeys
+from broker_core.codec.javahash import hash_spans
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
 from broker_core.codec.names import (
     DELAY,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from broker_core.codec.frames import FrameBatch
 
-_SPACE = 0x20
 _INTEGER = re.compile(rb"[+-]?[0-9]{1,20}")
 _INT32_MAX = 2**31 - 1
 
@@ -84,15 +84,19 @@ def dispatch_fields(
         fields.properties_lengths,
         [TAGS, KEYS, UNIQ_KEY, DELAY],
     )
-    tags_codes = _hashes(buffer, tags, np.flatnonzero(tags.lengths)).astype(np.int64)
+    tag_hashes = hash_spans(buffer, tags.starts, tags.lengths)
+    tags_codes = tag_hashes.values.astype(np.int64)
     stored = fields.integer("storeTimestamp").astype(np.int64)
     if SCHEDULE_TOPIC in topics:
         scheduled = np.flatnonzero(codes == topics.index(SCHEDULE_TOPIC))
         _put_deliver_times(tags_codes, buffer, delays, stored, scheduled, delay_levels)
     indexed = (fields.sys_flags & TRANSACTION_MASK) != SysFlag.ROLLBACK
-    index_rows, hashes = _index_keys(
-        buffer, topics, codes, indexed, unique, keys, tags if index_tags else None
-    )
+    index_keys = IndexKeys(topics, codes, indexed)
+    index_keys.add_unique(buffer, unique)
+    index_keys.add_keys(buffer, keys)
+    if index_tags:
+        index_keys.add_tags(tags, tag_hashes)
+    index_rows, hashes = index_keys.in_put_order()
     return DispatchFields(
         topics=topics,
         topic_codes=codes,
@@ -122,15 +126,6 @@ def _topics(fields: RecordFields) -> tuple[list[str], NDArray[np.int32]]:
     return topics, codes
 
 
-def _hashes(
-    buffer: NDArray[np.uint8], value: ValueSpans, rows: NDArray[np.intp]
-) -> NDArray[np.int32]:
-    """Java hashes of the values in these rows, 0 elsewhere."""
-    hashes = np.zeros(len(value.starts), dtype=np.int32)
-    hashes[rows] = hash_spans(buffer, value.starts[rows], value.lengths[rows])
-    return hashes
-
-
 def _put_deliver_times(
     tags_codes: NDArray[np.int64],
     buffer: NDArray[np.uint8],
@@ -152,57 +147,3 @@ def _level(text: bytes) -> int:
     """A delay level as Java reads an int; 0 for what is none."""
     level = int(text) if _INTEGER.fullmatch(text) else 0
     return level if level <= _INT32_MAX else 0
-
-
-def _index_keys(
-    buffer: NDArray[np.uint8],
-    topics: list[str],
-    codes: NDArray[np.int32],
-    indexed: NDArray[np.bool_],
-    unique: ValueSpans,
-    keys: ValueSpans,
-    tags: ValueSpans | None,
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Each record's unique key, its keys and its tag, hashed behind `topic#` or `topic#T#`."""
-    plain = np.array([java_hash(f"{topic}#") for topic in topics], dtype=np.int32)
-    tagged = np.array([java_hash(f"{topic}#T#") for topic in topics], dtype=np.int32)
-    rows_parts, hash_parts = [], []
-
-    def put(
-        data: NDArray[np.uint8],
-        rows: NDArray[np.int64],
-        starts: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        seeds: NDArray[np.int32],
-    ) -> None:
-        rows_parts.append(rows)
-        hash_parts.append(hash_spans(data, starts, lengths, seeds[codes[rows]]))
-
-    rows = np.flatnonzero(indexed & (unique.lengths > 0))
-    put(buffer, rows, unique.starts[rows], unique.lengths[rows], plain)
-    rows = np.flatnonzero(indexed & (keys.lengths > 0))
-    text, piece_rows, starts, lengths = _pieces(buffer, keys.starts[rows], keys.lengths[rows])
-    put(text, rows[piece_rows], starts, lengths, plain)
-    if tags is not None:
-        rows = np.flatnonzero(indexed & (tags.lengths > 0))
-        put(buffer, rows, tags.starts[rows], tags.lengths[rows], tagged)
-    all_rows = np.concatenate(rows_parts)
-    order = np.argsort(all_rows, kind="stable")
-    return all_rows[order], index_hashes(np.concatenate(hash_parts))[order]
-
-
-def _pieces(
-    buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """The non-empty pieces of each text between single spaces: (data, rows, starts, lengths)."""
-    text, row_starts, row_lengths = span_arrays(spans(buffer, starts, lengths))
-    if not (text == _SPACE).any():
-        return text, np.arange(len(starts)), row_starts, row_lengths
-    row_ends = row_starts + row_lengths
-    ends = np.sort(np.concatenate([np.flatnonzero(text == _SPACE), row_ends]))
-    rows = np.searchsorted(row_ends, ends, side="left")
-    begins = np.zeros_like(ends)
-    begins[1:] = ends[:-1] + (ends[:-1] < row_ends[rows[:-1]])
-    begins = np.maximum(begins, row_starts[rows])
-    keep = ends > begins
-    return text, rows[keep], begins[keep], (ends - begins)[keep]

@@ -21,6 +21,7 @@ from broker_core.codec.checksums import body_crcs
 from broker_core.codec.corruption import corrupt
 from broker_core.codec.gather import fixed_width, integers, spans
 from broker_core.codec.heads import HEAD
+from broker_core.codec.memory import keep_freed_memory
 from broker_core.codec.positions import (
     Places,
     any_topic,
@@ -98,6 +99,7 @@ def locate(frames: FrameBatch, *, copied: bool = False) -> RecordFields:
 
 def examine(frames: FrameBatch, *, copied: bool = False) -> tuple[RecordFields, int | None]:
     """(fields, number of the first bad record or None); fields cover the records before it."""
+    keep_freed_memory()
     bad = _first_outside(frames)
     if bad is not None:
         fields, earlier = examine(frames.slice(0, bad), copied=copied)

@@ -5,17 +5,21 @@ Over UTF-16 code units, h = 31 * h + unit, wrapping at 32 bits, signed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.codec.gather import fixed_width, span_arrays
+from broker_core.codec.gather import fixed_width, is_ascii, span_arrays
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-_CHUNK_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 16
+_SHORT_BYTES = 64
 
 
 def java_hash(text: str, seed: int = 0) -> int:
@@ -43,62 +47,79 @@ def index_hashes(values: NDArray[np.int32]) -> NDArray[np.int32]:
 
 def java_hashes(texts: pa.Array) -> NDArray[np.int32]:
     """The hash of every element of a string or binary array (UTF-8); nulls hash to 0."""
-    buffer, starts, lengths = span_arrays(texts)
-    return hash_spans(buffer, starts, lengths)
+    return hash_spans(*span_arrays(texts)).values
+
+
+@dataclass(frozen=True)
+class TextHashes:
+    """Hashes of many texts, and of how many UTF-16 units each was made."""
+
+    values: NDArray[np.int32]
+    units: NDArray[np.int64]
+
+    def behind(self, seeds: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Hashes of the same texts each behind another one, whose hashes are `seeds`.
+
+        With java_hash("a#") as its seed the hash of "b" becomes java_hash("a#b").
+        """
+        powers = _powers(int(self.units.max(initial=0)) + 1)
+        return seeds * powers[self.units] + self.values
 
 
 def hash_spans(
-    buffer: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    seeds: NDArray[np.int32] | None = None,
-) -> NDArray[np.int32]:
-    """The hash of each UTF-8 text buffer[start : start + length].
+    buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> TextHashes:
+    """The hash of each UTF-8 text buffer[start : start + length]."""
+    values, units = np.zeros(len(starts), dtype=np.int32), lengths.copy()
+    ends = starts + lengths
+    for rows, width in _batches(ends, lengths):
+        texts = fixed_width(buffer, ends[rows] - width, width)
+        if bool((lengths[rows] < width).any()):
+            texts &= _masks(width)[lengths[rows]]
+        values[rows] = np.einsum("ij,j->i", texts.astype(np.int32), _powers(width)[::-1])
+        if is_ascii(texts.reshape(-1)):
+            continue
+        for row in np.arange(len(starts))[rows][texts.max(axis=1) >= 0x80].tolist():
+            text = buffer[starts[row] : ends[row]].tobytes().decode("utf-8", "replace")
+            values[row] = java_hash(text)
+            units[row] = len(text.encode("utf-16-be")) // 2
+    return TextHashes(values, units)
 
-    `seeds` are hashes of texts that stand before: with java_hash("a#") as the seed of "b" the
-    result is java_hash("a#b").
+
+def _batches(
+    ends: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> Iterator[tuple[slice | NDArray[np.intp], int]]:
+    """Rows to hash together, and how many bytes to read before the end of each.
+
+    Texts are aligned at their ends, and what stands before the shorter ones is blanked: zeros
+    before a text do not change its hash. That pays for short texts only, and needs enough bytes
+    before each; others are batched by length. Rows with an empty text may be left out.
     """
-    hashes = np.zeros(len(starts), dtype=np.uint32)
-    if seeds is not None:
-        hashes[:] = seeds.view(np.uint32)
-    if not len(starts):
-        return hashes.view(np.int32)
-    shortest, longest = int(lengths.min()), int(lengths.max())
-    if shortest == longest:
-        _hash_equal(buffer, starts, longest, hashes, slice(None))
-    else:
-        order = np.argsort(lengths, kind="stable")
-        bounds = np.flatnonzero(np.diff(lengths[order], prepend=-1))
-        for first, last in zip(bounds, [*bounds[1:], len(order)], strict=True):
-            rows = order[first:last]
-            _hash_equal(buffer, starts[rows], int(lengths[rows[0]]), hashes, rows)
-    return hashes.view(np.int32)
-
-
-def _hash_equal(
-    buffer: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    length: int,
-    hashes: NDArray[np.uint32],
-    rows: slice | NDArray[np.intp],
-) -> None:
-    """Hash texts of one length, in place: ASCII by powers of 31, others one by one."""
-    if length == 0:
+    longest = int(lengths.max(initial=0))
+    if 0 < longest <= _SHORT_BYTES and int(ends.min()) >= longest:
+        step = _BLOCK_BYTES // longest
+        yield from ((slice(at, at + step), longest) for at in range(0, len(ends), step))
         return
-    powers = np.cumprod(np.full(length + 1, 31, dtype=np.uint32), dtype=np.uint32)
-    weights = np.concatenate([powers[: length - 1][::-1], np.ones(1, dtype=np.uint32)])
-    seeds = hashes[rows]
-    found = np.empty(len(starts), dtype=np.uint32)
-    step = max(1, _CHUNK_BYTES // length)
-    for first in range(0, len(starts), step):
-        chunk = fixed_width(buffer, starts[first : first + step], length)
-        found[first : first + step] = np.einsum("ij,j->i", chunk.astype(np.uint32), weights)
-        if int(chunk.max()) >= 0x80:
-            odd = np.flatnonzero(chunk.max(axis=1) >= 0x80)
-            for row in odd.tolist():
-                text = chunk[row].tobytes().decode("utf-8", "replace")
-                hashes_of_text = java_hash(text, int(seeds[first + row]))
-                # The dot product is added to the seed below; undo that part for this row.
-                base = int(seeds[first + row]) * int(powers[length - 1])
-                found[first + row] = (hashes_of_text - base) & 0xFFFFFFFF
-    hashes[rows] = found + seeds * powers[length - 1]
+    order = np.argsort(lengths, kind="stable")
+    bounds = (np.flatnonzero(np.diff(lengths[order])) + 1).tolist()
+    for first, last in zip([0, *bounds], [*bounds, len(order)], strict=True):
+        width = int(lengths[order[first]]) if last else 0
+        step = max(1, _BLOCK_BYTES // max(1, width))
+        for at in range(first, last if width else first, step):
+            yield order[at : min(at + step, last)], width
+
+
+@lru_cache(maxsize=256)
+def _masks(width: int) -> NDArray[np.uint8]:
+    """Row n keeps the last n of `width` bytes."""
+    places = np.arange(width)
+    counts = np.arange(width + 1)[:, np.newaxis]
+    return np.where(places >= width - counts, 0xFF, 0).astype(np.uint8)
+
+
+@lru_cache(maxsize=1024)
+def _powers(count: int) -> NDArray[np.int32]:
+    """31 to the power of 0, 1, ... modulo 2^32."""
+    powers = np.full(count, 31, dtype=np.int32)
+    powers[:1] = 1
+    return np.cumprod(powers, dtype=np.int32)

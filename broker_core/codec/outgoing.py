@@ -20,6 +20,7 @@ from broker_core.codec.checksums import body_crcs
 from broker_core.codec.gather import regular_offsets, sliding, span_arrays
 from broker_core.codec.heads import head_dtype
 from broker_core.codec.hosts import is_v6
+from broker_core.codec.memory import keep_freed_memory
 from broker_core.codec.properties_text import join_properties
 from broker_core.errors import IllegalMessageError
 
@@ -117,6 +118,7 @@ class Encoded:
 
 def encode(messages: Outgoing, *, max_message_bytes: int = layout.MAX_BODY_BYTES) -> Encoded:
     """Encode a batch; IllegalMessageError naming the first message over a limit."""
+    keep_freed_memory()
     count = len(messages)
     body_data, body_starts, body_lengths = span_arrays(messages.bodies)
     _, _, properties_lengths = span_arrays(messages.properties)

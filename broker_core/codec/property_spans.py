@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from broker_core.codec.property_layouts import Layout, part_by_layout
-from broker_core.codec.property_split import split_texts
+from broker_core.codec.property_split import segments_named, split_texts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,7 +78,7 @@ def _split_rows(
     segments = split_texts(buffer, starts[rows], lengths[rows])
     shift = starts[rows] - (segments.row_starts + 1)
     for values, name in zip(found, names, strict=True):
-        hits = segments.named(name)
+        hits = segments_named(segments, name)
         row = segments.rows[hits]
         begins = segments.begins[hits] + (len(name.encode()) + 1)
         # Assigned in text order, so that of two entries with one name the last stays.
