@@ -98,9 +98,7 @@ class ClusterBroker:
 
     def topics(self) -> list[str]:
         """Return the names of all topics, system topics included, sorted."""
-        known = self._topics.names()
-        seen = {self._namespace.unwrap(name) for name in known if self._namespace.holds(name)}
-        return sorted(seen)
+        return sorted(self._namespace.unwrap(name) for name in self._known_topics())
 
     def describe(self, topic: str) -> TopicInfo:
         """Return what the brokers say of a topic now; numbers of queues are sums over brokers."""
@@ -215,7 +213,7 @@ class ClusterBroker:
 
     def message(self, message_id: str) -> pa.Table:
         """Return the message with a unique or offset id, one row."""
-        return self._own_rows(self._finding.by_id(message_id))
+        return self._own_rows(self._finding.by_id(message_id, self._known_topics()))
 
     # Writing
 
@@ -275,6 +273,10 @@ class ClusterBroker:
         )
 
     # Names
+
+    def _known_topics(self) -> list[str]:
+        """The topics that can be seen from here, by the names that the cluster knows."""
+        return [name for name in self._topics.names() if self._namespace.holds(name)]
 
     def _wrap(self, name: str) -> str:
         return self._namespace.wrap(name)

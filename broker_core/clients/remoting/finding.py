@@ -7,7 +7,7 @@ Only brokers that are registered are asked, whatever address an id holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -54,16 +54,18 @@ class Finding:
         found = pa.concat_tables([_empty(), *tables])
         return found.sort_by([("physicalOffset", "ascending")]).slice(0, limit)
 
-    def by_id(self, message_id: str) -> pa.Table:
-        """Return the message with an offset id or a unique id; MessageNotFoundError if gone.
+    def by_id(self, message_id: str, topics: Sequence[str]) -> pa.Table:
+        """Return the message of some topics with an offset id or a unique id.
+
+        MessageNotFoundError if it is gone, or never was.
 
         Copies of a message (half, delayed, retried) share its unique id: then the one in an
         ordinary topic is meant, and of several the first that was stored.
         """
         found = self._at_offset_id(message_id)
-        if found is not None:
+        if found is not None and found.column("topic")[0].as_py() in topics:
             return found
-        for topic in sorted(self._directory.name_servers.topics(), key=_plainness):
+        for topic in sorted(topics, key=_plainness):
             copies = self._by_unique_id(topic, message_id)
             if copies is not None:
                 return copies

@@ -30,7 +30,7 @@ class Namespace:
     def wrap(self, own: str) -> str:
         """The name as the cluster knows it."""
         prefix, rest = _split(own)
-        if not self.name or _is_rocketmqs(rest) or rest.startswith(self._mark):
+        if not self.name or not rest or _is_rocketmqs(rest) or rest.startswith(self._mark):
             return own
         return f"{prefix}{self._mark}{rest}"
 
