@@ -424,8 +424,8 @@ def test_messages_in_a_file_that_was_made_anew_are_seen(root: Path) -> None:
     ahead.unlink()  # what is mapped now is no longer the store's
 
     with stores.open_rw(root) as broker:
-        for _ in range(3):
+        for _ in range(2):
             broker.send("orders", bytes(30_000))
 
-    assert reader.queue_range(*QUEUE) == (0, MESSAGES + 3)
-    assert bodies(reader, MESSAGES, MESSAGES + 3) == [bytes(30_000)] * 3
+    assert reader.queue_range(*QUEUE) == (0, MESSAGES + 2)
+    assert bodies(reader, MESSAGES, MESSAGES + 2) == [bytes(30_000)] * 2
