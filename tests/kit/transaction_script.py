@@ -2,8 +2,8 @@
 
 The script does what a driver and its tasks do with one batch: two tasks prepare, a third attempt is
 left over, one commit decides, in several appends. What follows is one of the ways in which the
-world goes on: Spark replays the batch; check-back comes first, or an abort, or another query's commit.
-Whatever happened, at the end every message of the batch is visible once.
+world goes on: Spark replays the batch, after check-back, an abort or another query's commit, or
+before all of them. Whatever happened, at the end every message of the batch is visible once.
 """
 
 from __future__ import annotations

@@ -1,0 +1,178 @@
+"""The product's sink, in processes that die where a test says: once, then never again.
+
+Spark's workers are forked long before a test knows what it wants, so what is to happen lies in a
+file: `arm` puts it there, the process that does it takes it away first.
+
+    phase   plan (a writer is made), write (a task), commit, abort
+    point   begin, end, or a failpoint of the store, for the nth time in that phase
+    deed    kill (this process), kill-driver (the driver and its JVM too), raise, wait (until the
+            test says `go`)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from broker_core.store.files import Failpoint, OsFiles
+from connector.sink import RocketMQStreamWriter
+from connector.source import RocketMQDataSource
+
+NAME = "rocketmq-dying"
+PATIENCE_S = 60
+
+
+@dataclass(frozen=True)
+class Deed:
+    """What one process is to do, where."""
+
+    phase: str
+    point: str = "begin"
+    nth: int = 1
+    deed: str = "kill"
+
+    def __str__(self) -> str:
+        times = f"-{self.nth}" if self.nth > 1 else ""
+        return f"{self.deed}-{self.phase}-{self.point}{times}"
+
+
+class Control:
+    """The folder through which a test and the processes of its query speak."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def arm(self, deed: Deed) -> None:
+        fresh = self.folder / "deed.new"
+        fresh.write_text(json.dumps(asdict(deed)))
+        fresh.rename(self.folder / "deed")
+
+    def disarm(self) -> None:
+        (self.folder / "deed").unlink(missing_ok=True)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the deed was done, or begun."""
+        return not (self.folder / "deed").exists()
+
+    def wait_until_done(self) -> None:
+        self._wait(lambda: self.is_done)
+
+    def go(self) -> None:
+        """Let a process that waits go on."""
+        (self.folder / "go").touch()
+
+    def driver_is(self, *pids: int) -> None:
+        (self.folder / "driver").write_text(json.dumps(pids))
+
+    def deed(self, phase: str) -> Deed | None:
+        try:
+            found = Deed(**json.loads((self.folder / "deed").read_text()))
+        except FileNotFoundError:
+            return None
+        return found if found.phase == phase else None
+
+    def do(self, deed: Deed) -> None:
+        """Do it, if no other process was faster."""
+        try:
+            (self.folder / "deed").rename(self.folder / f"taken-{os.getpid()}")
+        except FileNotFoundError:
+            return
+        if deed.deed == "raise":
+            message = f"the test wants {deed.phase} to fail"
+            raise RuntimeError(message)
+        if deed.deed == "wait":
+            self._wait((self.folder / "go").exists)
+            (self.folder / "go").unlink(missing_ok=True)
+            return
+        if deed.deed == "kill-driver":
+            for pid in json.loads((self.folder / "driver").read_text()):
+                os.kill(pid, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    @staticmethod
+    def _wait(is_so: object) -> None:
+        assert callable(is_so)
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_so() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert is_so(), "nobody came"
+
+
+@contextmanager
+def watched(folder: str, phase: str) -> Iterator[None]:
+    """Do the deed of this phase where it is to be done."""
+    control = Control(Path(folder))
+    deed = control.deed(phase)
+    if deed is None:
+        yield
+        return
+    if deed.point == "begin":
+        control.do(deed)
+    with _failpoints(control, deed):
+        yield
+    if deed.point == "end":
+        control.do(deed)
+
+
+@contextmanager
+def _failpoints(control: Control, deed: Deed) -> Iterator[None]:
+    """Let the store's real files tell where its writer is; this process does nothing else."""
+    passed = 0
+
+    def reach(self: OsFiles, point: Failpoint) -> None:
+        nonlocal passed
+        passed += point == deed.point
+        if point == deed.point and passed == deed.nth:
+            control.do(deed)
+
+    original = OsFiles.reach
+    OsFiles.reach = reach  # type: ignore[method-assign]  # in a worker that is about to die
+    try:
+        yield
+    finally:
+        OsFiles.reach = original  # type: ignore[method-assign]  # as it was
+
+
+class DyingStreamWriter(RocketMQStreamWriter):
+    """The product's writer, watched."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._folder = options["control"]
+        super().__init__(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        with watched(self._folder, "write"):
+            return super().write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        with watched(self._folder, "commit"):
+            super().commit(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        with watched(self._folder, "abort"):
+            super().abort(messages, batchId)
+
+
+class DyingSource(RocketMQDataSource):
+    """The product's source and sink, with the other writer."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DyingStreamWriter:  # noqa: N802 - Spark's name
+        del overwrite
+        with watched(self.options["control"], "plan"):
+            return DyingStreamWriter(self.options, schema)

@@ -1,0 +1,127 @@
+"""A pipeline from topic to topic on one store, as tests of the sink run it."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql.streaming.query import StreamingQuery
+
+from broker_core.store.check import check
+from broker_core.store.settings import StoreSettings
+from tests.kit.dying_sink import NAME, Control, DyingSource
+from tests.kit.transactions import SMALL_FILES, open_store, visible
+
+TIMEOUT_S = 90
+PER_BATCH = 8
+
+
+class Pipeline:
+    """Topic `in`, upper-cased, to topic `out`; one checkpoint; a sink that can be made to die."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = folder / "store"
+        self.checkpoint = folder / "checkpoint"
+        self.control = Control(folder / "control")
+        self.sent: list[str] = []
+
+    def create(self) -> None:
+        with open_store(self.store) as broker:
+            broker.create_topic("in", queues=2)
+            broker.create_topic("out", queues=2)
+
+    def feed(self, count: int = PER_BATCH) -> None:
+        """Send more messages; they are named by their numbers."""
+        with open_store(self.store) as broker:
+            for _ in range(count):
+                body = f"message-{len(self.sent):04d}"
+                broker.send("in", body.encode())
+                self.sent.append(body.upper())
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        stream = (
+            spark.readStream.format("rocketmq")
+            .option("broker", str(self.store))
+            .option("subscribe", "in")
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", PER_BATCH)
+            .load()
+        )
+        body = functions.upper(functions.decode("body", "utf-8"))
+        return stream.select(body.alias("body"))
+
+    def start(self, spark: SparkSession, **options: str) -> StreamingQuery:
+        """Run over everything that is there now."""
+        spark.dataSource.register(DyingSource)
+        return (
+            self.frame(spark)
+            .writeStream.format(NAME)
+            .option("broker", str(self.store))
+            .option("topic", "out")
+            .option("control", str(self.control.folder))
+            .option("checkpointLocation", str(self.checkpoint))
+            .options(**options)
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    def run(self, spark: SparkSession, **options: str) -> StreamingQueryException | None:
+        """The same, to the end; the query's error if it failed."""
+        query = self.start(spark, **options)
+        try:
+            assert query.awaitTermination(TIMEOUT_S), "the query hangs"
+        except StreamingQueryException as error:
+            return error
+        return None
+
+    def written(self) -> list[str]:
+        """What a consumer of the output sees."""
+        with open_store(self.store) as broker:
+            return sorted(body.decode() for body in visible(broker, "out"))
+
+    def require_nothing_twice_or_strange(self) -> None:
+        """What must hold at any time, whoever died just now."""
+        counts = Counter(self.written())
+        assert not [body for body, count in counts.items() if count > 1], "written twice"
+        assert set(counts) <= set(self.sent)
+
+    def require_all_once(self) -> None:
+        """What must hold at the end."""
+        assert self.written() == sorted(self.sent)
+        with open_store(self.store) as broker:
+            report = broker.transactions.check_back()
+        assert report.waiting == 0
+        assert check(self.store, StoreSettings.load(SMALL_FILES)) == []
+
+
+def main(arguments: list[str]) -> None:
+    """Run a pipeline's query in a driver of its own, which the sink may kill."""
+    import os
+    from typing import Any
+
+    folder, *more = arguments
+    pipeline = Pipeline(Path(folder))
+    builder: SparkSession.Builder = SparkSession.builder
+    spark = (
+        builder.master(more[0] if more else "local[2]")
+        .config("spark.ui.enabled", False)
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.log.level", "ERROR")
+        .config("spark.local.dir", str(Path(folder) / "local"))
+        .config("spark.sql.warehouse.dir", str(Path(folder) / "warehouse"))
+        .getOrCreate()
+    )
+    jvm: Any = spark.sparkContext._jvm
+    pipeline.control.driver_is(jvm.java.lang.ProcessHandle.current().pid(), os.getpid())
+    error = pipeline.run(spark)
+    spark.stop()
+    if error is not None:
+        raise error
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
