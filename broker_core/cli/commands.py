@@ -16,6 +16,7 @@ import click
 from broker_core.cli.check import check
 from broker_core.cli.dump import dump
 from broker_core.cli.filter import filter_
+from broker_core.cli.hash_secret import hash_secret
 from broker_core.cli.offsets import offsets
 from broker_core.cli.query import query
 from broker_core.cli.send import send
@@ -72,5 +73,17 @@ def main(verbose: bool) -> None:
     logging.basicConfig(level=level, format="%(levelname)s %(name)s %(message)s")
 
 
-for _command in (serve, topics, send, tail, query, offsets, dump, check, stats, filter_):
+for _command in (
+    serve,
+    topics,
+    send,
+    tail,
+    query,
+    offsets,
+    dump,
+    check,
+    stats,
+    filter_,
+    hash_secret,
+):
     main.add_command(_command)

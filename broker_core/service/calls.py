@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from broker_core.codec.hosts import pack_host
-from broker_core.errors import BrokerError
+from broker_core.errors import BrokerError, RequestError
 from broker_core.wire.methods import Method, Shape
 from broker_core.wire.status import DETAIL_KEY, code_of, detail_of
 
@@ -94,7 +95,7 @@ class Boundary:
         wrap = self._streaming if method.shape is Shape.REPLIES else self._single
         return make(
             wrap(method, handler),
-            request_deserializer=method.request.parse,
+            request_deserializer=None,  # parsed within the boundary, where errors are ours
             response_serializer=method.reply.serialize,
         )
 
@@ -104,7 +105,8 @@ class Boundary:
         def answer(request: Any, context: grpc.ServicerContext) -> Any:
             started_s = time.perf_counter()
             try:
-                reply = handler(request, Call(context, self._identify(context)))
+                call = Call(context, self._identify(context))
+                reply = handler(_parsed(method, request), call)
             except Exception as error:  # noqa: BLE001 - the boundary: all of it is translated
                 self._end(method, started_s, code_name(error))
                 refuse(context, method, error)
@@ -120,7 +122,8 @@ class Boundary:
             started_s = time.perf_counter()
             status = "CANCELLED"
             try:
-                replies: Iterable[Any] = handler(request, Call(context, self._identify(context)))
+                call = Call(context, self._identify(context))
+                replies: Iterable[Any] = handler(_parsed(method, request), call)
                 yield from replies
                 status = "OK"
             except Exception as error:  # noqa: BLE001 - the boundary: all of it is translated
@@ -133,6 +136,16 @@ class Boundary:
 
     def _end(self, method: Method, started_s: float, status: str) -> None:
         self._observe(method, time.perf_counter() - started_s, status)
+
+
+def _parsed(method: Method, request: Any) -> Any:
+    if method.shape is Shape.REQUESTS:
+        return request
+    try:
+        return method.request.parse(request)
+    except DecodeError as error:
+        message = f"The request of {method.name} can't be read; both ends must be of one version."
+        raise RequestError(message) from error
 
 
 def code_name(error: Exception) -> str:

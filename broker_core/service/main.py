@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING
 from broker_core.errors import ConfigError
 from broker_core.service.background import Background, Service
 from broker_core.service.core import Core
-from broker_core.service.server import BrokerServer
+from broker_core.service.credentials import Credentials
+from broker_core.service.server import BrokerServer, Identify, anyone
+from broker_core.service.tls import server_credentials
 
 if TYPE_CHECKING:
     from broker_core.service.settings import ServiceSettings
@@ -60,7 +62,12 @@ class BrokerProcess:
         self.settings = settings
         self.core = Core.open(root, settings.store, create=create, progress=progress)
         try:
-            self.server = BrokerServer(self.core, settings)
+            self.server = BrokerServer(
+                self.core,
+                settings,
+                credentials=server_credentials(settings),
+                identify=_identify(settings),
+            )
         except BaseException:
             self.core.close()
             raise
@@ -74,7 +81,8 @@ class BrokerProcess:
     @property
     def address(self) -> str:
         """The address that clients on this machine open."""
-        return f"grpc://{self.settings.listen.rpartition(':')[0]}:{self.port}"
+        scheme = "grpcs" if self.settings.tls_cert else "grpc"
+        return f"{scheme}://{self.settings.listen.rpartition(':')[0]}:{self.port}"
 
     def start(self) -> None:
         """Serve."""
@@ -86,6 +94,12 @@ class BrokerProcess:
         self.server.stop(grace_s)
         self.background.stop()
         self.core.close()
+
+
+def _identify(settings: ServiceSettings) -> Identify:
+    if not settings.credentials_file:
+        return anyone
+    return Credentials(Path(settings.credentials_file)).identify
 
 
 def services(server: BrokerServer, core: Core, settings: ServiceSettings) -> list[Service]:
@@ -106,10 +120,11 @@ def serve(
     is_insecure: bool = False,
 ) -> None:
     """Serve a store until a signal ends it; an error of broker_core if it can't begin."""
-    if not (settings.is_loopback or is_insecure):
+    if not (settings.is_loopback or settings.is_secure or is_insecure):
         message = (
-            f"{settings.listen} can be reached by other machines, but neither TLS nor credentials "
-            f"are set up; add --insecure if that is meant, or listen at 127.0.0.1."
+            f"{settings.listen} can be reached by other machines, but TLS and credentials are not "
+            f"both set up (grpcTlsCert, grpcTlsKey, and grpcCredentialsFile or grpcTlsClientCa); "
+            f"add --insecure if that is meant, or listen at 127.0.0.1."
         )
         raise ConfigError(message)
     for line in settings.warnings():

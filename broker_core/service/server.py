@@ -166,6 +166,7 @@ def server_options(settings: ServiceSettings) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", settings.limits.reply_bytes),
         ("grpc.max_metadata_size", _HEAD_BYTES),
         ("grpc.max_concurrent_streams", settings.max_calls),
+        ("grpc.max_allowed_incoming_connections", settings.max_connections),
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),

@@ -85,6 +85,11 @@ class ServiceSettings:
         host = self.listen.rpartition(":")[0]
         return host in _LOOPBACK or host.startswith("127.")
 
+    @property
+    def is_secure(self) -> bool:
+        """Whether nobody can listen in, and everybody must say who they are."""
+        return bool(self.tls_cert and (self.credentials_file or self.tls_client_ca))
+
     def listening_at(self, address: str | None) -> ServiceSettings:
         """Return the settings with another address to listen at, if one is given."""
         return self if address is None else replace(self, listen=parse_listen(address))

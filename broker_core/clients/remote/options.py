@@ -44,6 +44,9 @@ class RemoteOptions:
                 message = f"A grpc:// broker has no option {name!r}; it has {names}."
                 raise ConfigError(message)
         options = cls(**given)
+        if options.token is not None and not (options.token.isascii() and options.token.strip()):
+            message = "A token is ASCII text that is not empty."
+            raise ConfigError(message)
         if (options.access_key is None) != (options.secret_key is None):
             message = "Give both accessKey and secretKey, or neither."
             raise ConfigError(message)
@@ -54,14 +57,14 @@ class RemoteOptions:
         """Whether there is anything to tell the broker about who asks."""
         return self.token is not None or self.access_key is not None
 
-    def metadata(self) -> tuple[tuple[str, str], ...]:
+    def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         """Return what every call carries to say who asks."""
         if self.token is not None:
             return (("authorization", f"Bearer {self.token}"),)
         if self.access_key is not None:
             return (
-                ("x-rocketmq-access-key", self.access_key),
-                ("x-rocketmq-secret-key", self.secret_key or ""),
+                ("x-rocketmq-access-key-bin", self.access_key.encode()),
+                ("x-rocketmq-secret-key-bin", (self.secret_key or "").encode()),
             )
         return ()
 
