@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from broker_core.broker.delay_delivery import DelayDelivery
 from broker_core.errors import ConfigError
 from broker_core.service.background import Background, Service
 from broker_core.service.core import Core
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 GRACE_S = 5.0
+DELAY_INTERVAL_MS = 100
 
 
 class RecoveryLog:
@@ -108,8 +110,14 @@ def services(server: BrokerServer, core: Core, settings: ServiceSettings) -> lis
     return [
         Service("flush", settings.flush_interval_ms, core.writer.flush),
         Service("retention", settings.clean_interval_ms, core.writer.delete_expired),
+        Service("delay", DELAY_INTERVAL_MS, lambda: _deliver_delayed(core)),
         Service("check-back", check_ms, server.questions.check_back),
     ]
+
+
+def _deliver_delayed(core: Core) -> None:
+    with core.broker() as broker:
+        DelayDelivery(broker.reader, core.writer, broker.catalog, core.clock_ms).round()
 
 
 def serve(

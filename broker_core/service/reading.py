@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from broker_core.api import DEFAULT_BATCH_ROWS
 from broker_core.broker.finding import as_frames, find_by_id, find_by_key
 from broker_core.errors import MessageNotFoundError, OffsetRangeError, RequestError
 from broker_core.filter.pipeline import MessageFilter
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
 EXAMINED_BYTES = 32 << 20
 """How much is looked at before a filter's survivors are sent."""
+MOST_ROWS = 1 << 20
 LONGEST_WAIT_S = 60.0
 
 
@@ -126,11 +126,11 @@ class Reading:
         request: pb.Pull,
     ) -> Iterator[bytes]:
         chunk_bytes = self._chunk_bytes(request.batch_bytes)
-        rows = min(request.batch_rows or DEFAULT_BATCH_ROWS, DEFAULT_BATCH_ROWS)
+        rows = request.batch_rows if 0 < request.batch_rows < MOST_ROWS else MOST_ROWS
         frames = broker.pull(
             wanted,
             message_filter=wanted_filter,
-            batch_rows=rows if wanted_filter is None else DEFAULT_BATCH_ROWS,
+            batch_rows=rows if wanted_filter is None else MOST_ROWS,
             batch_bytes=chunk_bytes if wanted_filter is None else EXAMINED_BYTES,
             verify=request.verify if request.HasField("verify") else None,
         )
@@ -191,7 +191,7 @@ class Reading:
         yield from self._packed(frames)
 
     def _packed(self, frames: FrameBatch) -> Iterator[bytes]:
-        for piece in cut(frames, self._limits.chunk_bytes, DEFAULT_BATCH_ROWS):
+        for piece in cut(frames, self._limits.chunk_bytes, MOST_ROWS):
             yield pack_frames(piece)
 
 
