@@ -99,6 +99,31 @@ class Decision:
         return _json({"kind": "decision", **fields, "ranges": self.ranges, "since": self.since})
 
 
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """All delayed messages of a level before `offset` are delivered (delayed_delivery.py)."""
+
+    level: int
+    offset: int
+
+    @property
+    def tag(self) -> str:
+        """What it is found by."""
+        return delay_tag(self.level)
+
+    def body(self) -> bytes:
+        """The record's body."""
+        return _json({"kind": "delivered", "level": self.level, "offset": self.offset})
+
+
+JournalRecord = Attempt | Decision | Delivered
+
+
+def delay_tag(level: int) -> str:
+    """The tag of what is said of a delay level."""
+    return f"delay#{level}"
+
+
 def stream_tag(batch: BatchRef) -> str:
     """The tag of all decisions of one owner and name; free of spaces and separators.
 
@@ -108,7 +133,7 @@ def stream_tag(batch: BatchRef) -> str:
     return f"{quote(batch.owner, safe=':-')}#{quote(batch.name, safe=':-')}"
 
 
-def record_properties(record: Attempt | Decision, unique_key: str) -> bytes:
+def record_properties(record: JournalRecord, unique_key: str) -> bytes:
     """The properties text of a record: found by tag in its queue, and by key in the index."""
     keys = [record.tag]
     if isinstance(record, Decision):
@@ -116,10 +141,12 @@ def record_properties(record: Attempt | Decision, unique_key: str) -> bytes:
     return format_properties({UNIQ_KEY: unique_key, KEYS: " ".join(keys), TAGS: record.tag})
 
 
-def parse_body(body: bytes, physical_offset: int) -> Attempt | Decision:
+def parse_body(body: bytes, physical_offset: int) -> JournalRecord:
     """Read a record's body back; CorruptRecordError if it is none."""
     try:
         found: dict[str, Any] = json.loads(body)
+        if found["kind"] == "delivered":
+            return Delivered(int(found["level"]), int(found["offset"]))
         batch = BatchRef(str(found["owner"]), str(found["name"]), int(found["batch"]))
         if found["kind"] == "attempt":
             return Attempt(batch, str(found["attempt"]))

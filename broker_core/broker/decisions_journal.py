@@ -18,7 +18,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.broker.decisions import Attempt, Decision, parse_body, record_properties
+from broker_core.broker.decisions import (
+    Attempt,
+    Decision,
+    Delivered,
+    JournalRecord,
+    delay_tag,
+    parse_body,
+    record_properties,
+)
 from broker_core.codec.decode import property_columns
 from broker_core.codec.ids import UniqueIds
 from broker_core.codec.javahash import java_hash
@@ -40,7 +48,7 @@ _MAX_REMEMBERED = 1024
 class Entry:
     """A record of the journal and where it lies."""
 
-    record: Attempt | Decision
+    record: JournalRecord
     physical_offset: int
 
 
@@ -76,23 +84,23 @@ class DecisionJournal:
         entry = self._newest(attempt_id)
         return entry.record if entry is not None and isinstance(entry.record, Attempt) else None
 
-    def needed(self, physical_offset: int) -> list[Decision]:
-        """The newest decisions of all owners that lie before an offset and must be kept."""
+    def delivered(self, level: int) -> int:
+        """Up to where delayed messages of a level are delivered, as far as the journal says."""
+        entry = self._newest(delay_tag(level))
+        found = entry.record if entry is not None else None
+        return found.offset if isinstance(found, Delivered) else 0
+
+    def needed(self, physical_offset: int) -> list[JournalRecord]:
+        """The newest records about anything that lie before an offset and must be kept."""
         newest: dict[str, int] = {}
         start, end = self._reader.queue_range(BATCH_TOPIC, BATCH_QUEUE)
         for frames in self._reader.frames(BATCH_TOPIC, BATCH_QUEUE, start, end):
             newest |= _last_places(frames)
-        found = []
-        for place in newest.values():
-            if place < physical_offset:
-                decision = parse_body(self._reader.record_at(place).body, place)
-                if isinstance(decision, Decision) and (decision.keep or not decision.is_done):
-                    found.append(decision)
-        return found
+        old = [place for place in newest.values() if place < physical_offset]
+        found = [parse_body(self._reader.record_at(place).body, place) for place in old]
+        return [record for record in found if _is_needed(record)]
 
-    def records(
-        self, records: Sequence[Attempt | Decision], now_ms: int, store_host: bytes
-    ) -> Outgoing:
+    def records(self, records: Sequence[JournalRecord], now_ms: int, store_host: bytes) -> Outgoing:
         """The messages to append for some records."""
         count = len(records)
         nowhere_else = np.zeros(count, dtype=np.int32)
@@ -134,8 +142,15 @@ class DecisionJournal:
         return None
 
 
+def _is_needed(record: JournalRecord) -> bool:
+    """Whether anyone may still ask about this; attempts die with their half messages."""
+    if isinstance(record, Decision):
+        return record.keep or not record.is_done
+    return isinstance(record, Delivered)
+
+
 def _last_places(frames: FrameBatch) -> dict[str, int]:
-    """Where the last decision of each owner and name lies, in a batch of journal records."""
+    """Where the last record of each tag lies, attempts left out, in a batch of the journal."""
     tags = property_columns(frames, [TAGS])[TAGS]
     rows = np.flatnonzero(pc.match_substring(tags, "#").fill_null(False))
     if not len(rows):

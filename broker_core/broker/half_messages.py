@@ -130,18 +130,36 @@ class Halves:
 def read_halves(frames: FrameBatch) -> Halves:
     """Understand records of the half queue; CorruptRecordError for one that is no half message."""
     fields = locate(frames)
+    topic, queue = _places(fields)
+    return Halves(fields, _route(frames, topic, queue), _without_places(fields, topic, queue))
+
+
+def real_route(fields: RecordFields) -> Route:
+    """Where messages that lie elsewhere for a while belong; CorruptRecordError if one is lost."""
+    return _route(fields.frames, *_places(fields))
+
+
+def _places(fields: RecordFields) -> list[ValueSpans]:
+    """Where each record says its topic and its queue."""
     starts, lengths = fields.properties_starts, fields.properties_lengths
-    topic, queue = find_values(frames.buffer, starts, lengths, [REAL_TOPIC, REAL_QUEUE_ID])
-    _require_places(frames, topic, queue)
+    names = [REAL_TOPIC, REAL_QUEUE_ID]
+    topic, queue = find_values(fields.frames.buffer, starts, lengths, names)
+    lacks = (topic.lengths == 0) | (queue.lengths == 0)
+    if lacks.any():
+        row, what = int(lacks.argmax()), f"without {REAL_TOPIC} or {REAL_QUEUE_ID}"
+        raise _no_place(fields.frames, row, what)
+    return [topic, queue]
+
+
+def _route(frames: FrameBatch, topic: ValueSpans, queue: ValueSpans) -> Route:
     names = pc.dictionary_encode(spans(frames.buffer, topic.starts, topic.lengths))
     numbers = pc.dictionary_encode(spans(frames.buffer, queue.starts, queue.lengths))
     queue_ids = np.array([_queue_id(frames, text) for text in numbers.dictionary.to_pylist()])
-    route = Route(
+    return Route(
         tuple(text.decode("utf-8", "replace") for text in names.dictionary.to_pylist()),
         names.indices.to_numpy().astype(np.int32),
         queue_ids.astype(np.int32)[numbers.indices.to_numpy()],
     )
-    return Halves(fields, route, _without_places(frames.buffer, starts, lengths, topic, queue))
 
 
 def put_back(frames: FrameBatch, changes: Sequence[Mapping[str, str]]) -> Encoded:
@@ -172,37 +190,26 @@ def give_up(frames: FrameBatch) -> Encoded:
     )
 
 
-def _require_places(frames: FrameBatch, topic: ValueSpans, queue: ValueSpans) -> None:
-    lacks = (topic.lengths == 0) | (queue.lengths == 0)
-    if lacks.any():
-        raise _no_half(frames, int(lacks.argmax()), f"without {REAL_TOPIC} or {REAL_QUEUE_ID}")
-
-
 def _queue_id(frames: FrameBatch, text: bytes) -> int:
     if not text.isdigit() or len(text) > 9:
-        raise _no_half(frames, 0, f"whose {REAL_QUEUE_ID} is {text!r}")
+        raise _no_place(frames, 0, f"whose {REAL_QUEUE_ID} is {text!r}")
     return int(text)
 
 
-def _no_half(frames: FrameBatch, row: int, what: str) -> CorruptRecordError:
+def _no_place(frames: FrameBatch, row: int, what: str) -> CorruptRecordError:
     place = int(frames.starts[row]) + (frames.origin or 0)
     message = (
-        f"The half queue holds a record {what}, at or after physical offset {place} in "
-        f"{frames.name or 'a received batch'}: nobody knows where its message belongs. Run "
+        f"A half or delayed message {what} lies at or after physical offset {place} in "
+        f"{frames.name or 'a received batch'}: nobody knows where it belongs. Run "
         "`rocketmq-broker check` on the store."
     )
     return CorruptRecordError(message, frames.name, place)
 
 
-def _without_places(
-    buffer: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    topic: ValueSpans,
-    queue: ValueSpans,
-) -> pa.Array:
+def _without_places(fields: RecordFields, topic: ValueSpans, queue: ValueSpans) -> pa.Array:
     """Properties texts without the two entries, wherever they are."""
-    ends = starts + lengths
+    buffer, starts = fields.frames.buffer, fields.properties_starts
+    ends = starts + fields.properties_lengths
     topic_begin, topic_end = _entry(topic, REAL_TOPIC, ends)
     queue_begin, queue_end = _entry(queue, REAL_QUEUE_ID, ends)
     if bool((topic_end == queue_begin).all()) and bool((queue_end == ends).all()):

@@ -76,6 +76,14 @@ def load_delay_offsets(path: Path) -> dict[int, int]:
     return {_number(level, path): _number(offset, path) for level, offset in table.items()}
 
 
+def delay_document(
+    document: Mapping[str, Any], offsets: Mapping[int, int], now_ms: int
+) -> dict[str, Any]:
+    """Return the document of the delay service with other offsets, one version on."""
+    table = {str(level): offset for level, offset in sorted(offsets.items())}
+    return {**document, _TABLE: table, _VERSION: next_version(document.get(_VERSION), now_ms)}
+
+
 def _table(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
     table = document.get(_TABLE, {})
     if not isinstance(table, dict):

@@ -4,8 +4,8 @@ A message that is prepared is durable and invisible (half_messages.py) until it 
 rolled back, or left open to be asked about (check_back.py). A batch is prepared by many and decided
 by one (decisions.py). The topics this needs are created when they are first used.
 
-Embedded brokers have no clock of their own, so check-back runs along with commits, at most once per
-`transactionCheckInterval`.
+Embedded brokers have no clock of their own, so check-back and the delivery of delayed messages run
+along with commits, as often as they should.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from broker_core.broker.check_back import CheckPolicy
 from broker_core.broker.check_back_service import CheckBack, read_progress
 from broker_core.broker.decisions_commit import BatchCommits, BatchTools
 from broker_core.broker.decisions_journal import DecisionJournal
+from broker_core.broker.delayed_delivery import DelayedDelivery
 from broker_core.broker.half_fates import HalfFates
 from broker_core.broker.half_messages import as_halves
 from broker_core.broker.half_settling import (
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
         Receipt,
     )
 
+_DELIVERY_INTERVAL_MS = 1000
 TOPICS = (HALF_TOPIC, OP_TOPIC, BATCH_TOPIC, DISCARD_TOPIC)
 
 
@@ -104,7 +106,9 @@ class Transactions:
         self._listeners: dict[str, TransactionListener] = {}
         self._unique_ids = UniqueIds()
         self._turn = 0
+        self._delivery = DelayedDelivery(reader, writer, self._tools.journal, clock_ms)
         self._last_round_ms: int | None = None
+        self._last_delivery_ms: int | None = None
 
     # Batches
 
@@ -158,7 +162,7 @@ class Transactions:
         once this returns. IllegalTransitionError if part of it was rolled back meanwhile.
         """
         outcome = self._commits.commit(batch, receipts, run=run, keep=keep, flush=flush)
-        self.check_back_if_due()
+        self.look_after()
         return outcome
 
     def abort_batch(
@@ -262,12 +266,21 @@ class Transactions:
         self._last_round_ms = self._clock_ms()
         return self._check_back.round(self._last_round_ms)
 
-    def check_back_if_due(self) -> CheckBackReport | None:
-        """Run a round unless this process has done so within the check interval."""
-        last, interval = self._last_round_ms, self._writer.settings.transaction_check_interval_ms
-        if last is not None and 0 <= self._clock_ms() - last < interval:
-            return None
-        return self.check_back()
+    def deliver_due(self) -> int:
+        """Deliver the delayed messages that are due; how many that were."""
+        self._require_topics()
+        self._last_delivery_ms = self._clock_ms()
+        return self._delivery.deliver_due()
+
+    def look_after(self) -> None:
+        """What a broker does by itself, for one that has no thread: as often as it should."""
+        if self._is_due(self._last_round_ms, self._writer.settings.transaction_check_interval_ms):
+            self.check_back()
+        if self._is_due(self._last_delivery_ms, _DELIVERY_INTERVAL_MS):
+            self.deliver_due()
+
+    def _is_due(self, last_ms: int | None, interval_ms: int) -> bool:
+        return last_ms is None or not 0 <= self._clock_ms() - last_ms < interval_ms
 
     @cached_property
     def _check_back(self) -> CheckBack:

@@ -50,14 +50,14 @@ def copy_records(
     route: Route,
     properties: pa.Array,
     *,
-    transaction: int,
+    transaction: int | None,
     prepared_offsets: NDArray[np.int64] | int = 0,
     forgets_retries: bool = False,
 ) -> Encoded:
     """Records with the bodies and births of `fields`, as `route` and `properties` say.
 
-    `transaction` replaces the transaction bits of SYSFLAG. `forgets_retries` makes FLAG and
-    RECONSUMETIMES 0, as RocketMQ does when it puts a half message back.
+    `transaction` replaces the transaction bits of SYSFLAG, unless it is None. `forgets_retries`
+    makes FLAG and RECONSUMETIMES 0, as RocketMQ does when it puts a half message back.
     """
     count = len(route)
     _, _, properties_lengths = span_arrays(properties)
@@ -65,11 +65,14 @@ def copy_records(
     topic_bytes = np.array([len(text) for text in texts], dtype=np.int64)
     fixed = fields.body_starts - fields.frames.starts
     sizes = fixed + fields.body_lengths + topic_bytes[route.topic_codes] + 2 + properties_lengths
+    sys_flags = fields.sys_flags
+    if transaction is not None:
+        sys_flags = (sys_flags & ~layout.TRANSACTION_MASK) | np.int32(transaction)
     news = {
         "size": sizes,
         "magic": np.where(wide, layout.MAGIC_V2, layout.MAGIC_V1)[route.topic_codes],
         "queueId": route.queue_ids,
-        "sysFlag": (fields.sys_flags & ~layout.TRANSACTION_MASK) | transaction,
+        "sysFlag": sys_flags,
         "preparedTransactionOffset": np.broadcast_to(prepared_offsets, count),
     }
     if forgets_retries:
