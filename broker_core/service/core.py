@@ -54,6 +54,16 @@ class AnnouncingWriter(StoreWriter):
         self.arrivals.announce(batch.groups.queues)
         return placed
 
+    @property
+    def log_end(self) -> int:
+        """The physical offset at which the log ends."""
+        return self._session.tail.log_end
+
+    @property
+    def durable_lag_bytes(self) -> int:
+        """How much of the log has not been flushed yet."""
+        return max(0, self._session.tail.log_end - self._session.tail.durable_end)
+
 
 class Core:
     """One store, open for a server's life. Thread-safe."""

@@ -73,6 +73,11 @@ class GroupCommit:
         self.groups = 0
         self.requests = 0
 
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of all requests under way."""
+        return self._held_bytes
+
     def append(self, job: Job) -> AppendResult:
         """Append a request's messages, together with whatever else waits.
 

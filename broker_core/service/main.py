@@ -22,8 +22,10 @@ from broker_core.errors import ConfigError
 from broker_core.service.background import Background, Service
 from broker_core.service.core import Core
 from broker_core.service.credentials import Credentials
+from broker_core.service.metrics import Metrics, MetricsPort
 from broker_core.service.server import BrokerServer, Identify, anyone
 from broker_core.service.tls import server_credentials
+from broker_core.store.session import now_ms
 
 if TYPE_CHECKING:
     from broker_core.service.settings import ServiceSettings
@@ -59,21 +61,46 @@ class BrokerProcess:
         settings: ServiceSettings,
         *,
         create: bool = False,
+        clock_ms: Callable[[], int] = now_ms,
         progress: Progress | None = None,
     ) -> None:
         self.settings = settings
-        self.core = Core.open(root, settings.store, create=create, progress=progress)
+        self.metrics = Metrics()
+        self._metrics_port: MetricsPort | None = None
+        self.core = Core.open(
+            root, settings.store, create=create, clock_ms=clock_ms, progress=progress
+        )
         try:
             self.server = BrokerServer(
                 self.core,
                 settings,
                 credentials=server_credentials(settings),
                 identify=_identify(settings),
+                observe=self.metrics.observe,
             )
+            self._watch()
         except BaseException:
             self.core.close()
             raise
-        self.background = Background(services(self.server, self.core, settings), self.core.clock_ms)
+        self.background = Background(services(self), self.core.clock_ms)
+
+    def _watch(self) -> None:
+        writer, commit = self.core.writer, self.server.group_commit
+        for name, kind, read in (
+            ("rocketmq_append_requests_total", "counter", lambda: commit.requests),
+            ("rocketmq_append_groups_total", "counter", lambda: commit.groups),
+            ("rocketmq_append_bytes_in_flight", "gauge", lambda: commit.held_bytes),
+            ("rocketmq_log_bytes", "counter", lambda: writer.log_end),
+            ("rocketmq_durable_lag_bytes", "gauge", lambda: writer.durable_lag_bytes),
+        ):
+            self.metrics.gauge(name, kind, read)
+        if self.settings.metrics_listen:
+            self._metrics_port = MetricsPort(self.metrics, self.settings.metrics_listen)
+
+    @property
+    def metrics_port(self) -> int | None:
+        """The port that metrics are read at, None if there is none."""
+        return self._metrics_port.port if self._metrics_port else None
 
     @property
     def port(self) -> int:
@@ -95,6 +122,8 @@ class BrokerProcess:
         """Let calls end, flush, close the store."""
         self.server.stop(grace_s)
         self.background.stop()
+        if self._metrics_port is not None:
+            self._metrics_port.stop()
         self.core.close()
 
 
@@ -104,14 +133,21 @@ def _identify(settings: ServiceSettings) -> Identify:
     return Credentials(Path(settings.credentials_file)).identify
 
 
-def services(server: BrokerServer, core: Core, settings: ServiceSettings) -> list[Service]:
+def services(broker: BrokerProcess) -> list[Service]:
     """What the broker does by itself."""
+    core, settings = broker.core, broker.settings
+
+    def flush() -> None:
+        if core.writer.durable_lag_bytes:
+            with broker.metrics.flushing():
+                core.writer.flush()
+
     check_ms = core.settings.transaction_check_interval_ms
     return [
-        Service("flush", settings.flush_interval_ms, core.writer.flush),
+        Service("flush", settings.flush_interval_ms, flush),
         Service("retention", settings.clean_interval_ms, core.writer.delete_expired),
         Service("delay", DELAY_INTERVAL_MS, lambda: _deliver_delayed(core)),
-        Service("check-back", check_ms, server.questions.check_back),
+        Service("check-back", check_ms, broker.server.questions.check_back),
     ]
 
 

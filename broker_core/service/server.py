@@ -13,6 +13,7 @@ from broker_core.errors import ConfigError, UnsupportedError
 from broker_core.service.calls import Boundary, Call, Handler, Observe
 from broker_core.service.deciding import Deciding, Questions
 from broker_core.service.group_commit import GroupCommit
+from broker_core.service.health import health_handler
 from broker_core.service.identity import ANYONE, Identity
 from broker_core.service.reading import Reading
 from broker_core.service.repeats import Repeats
@@ -69,7 +70,8 @@ class BrokerServer:
                 grpc.method_handlers_generic_handler(
                     SERVICE,
                     {each.name: boundary.rpc_handler(each, handlers[each]) for each in METHODS},
-                )
+                ),
+                health_handler(core),
             ]
         )
         self.port = self._bind(credentials)
