@@ -105,9 +105,14 @@ class QueueView:
             # made, or made anew, after we looked at it.
             self._log.refresh()
             end = self._counted_end(written)
-        self._end = end
         self._edge = self._edge_at(end)
+        # An entry that was put there since must not be taken for one that has been looked at.
+        self._end = None if self._is_new(end) else end
         return end
+
+    def _is_new(self, offset: int) -> bool:
+        entry = self._queue.read(offset, offset + 1)
+        return bool(len(entry)) and int(entry[0]["size"]) > 0 and self._counts(offset)
 
     def _edge_at(self, end: int) -> bytes:
         """The last entry that counts and the one behind it: what tells that nothing changed."""
