@@ -1,0 +1,74 @@
+"""Producers or followers in a process of their own, for the load test.
+
+    python -m tests.load.worker produce ADDRESS TOPIC THREADS MESSAGES PER_SECOND
+    python -m tests.load.worker follow ADDRESS TOPIC THREADS MESSAGES
+
+Each prints one JSON line per thread when it is done. A body is `producer number sent_ns`, the clock
+being the machine's monotonic one, so that followers can tell how old a message is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+from broker_core import open_broker
+from broker_core.clients.remote.client import RemoteBroker
+from broker_core.codec.decode import decode
+from broker_core.types import QueueRef
+
+
+def produce(broker: RemoteBroker, topic: str, thread: int, count: int, per_second: float) -> Any:
+    """Send numbered messages at a steady rate; what was acknowledged."""
+    name = f"{os.getpid()}-{thread}"
+    begin_s = time.monotonic() + thread / (per_second * 16)
+    for number in range(count):
+        time.sleep(max(0.0, begin_s + number / per_second - time.monotonic()))
+        body = f"{name} {number} {time.monotonic_ns()}".encode().ljust(100)
+        broker.send(topic, body, queue_id=thread % 4)
+    return {"producer": name, "acknowledged": count}
+
+
+def follow(broker: RemoteBroker, topic: str, queue_id: int, count: int) -> Any:
+    """Follow one queue until it has brought so many messages; what came, and how late."""
+    seen: dict[str, list[int]] = {}
+    ages_ms: list[float] = []
+    queue = QueueRef(topic, "broker-a", queue_id)
+    for frames in broker.follow(queue, 0):
+        now_ns = time.monotonic_ns()
+        for body in decode(frames, ["body"]).column("body").to_pylist():
+            name, number, sent_ns = body.decode().split()
+            seen.setdefault(name, []).append(int(number))
+            ages_ms.append((now_ns - int(sent_ns)) / 1e6)
+        if len(ages_ms) >= count:
+            break
+    return {"queue": queue_id, "seen": seen, "ages_ms": ages_ms}
+
+
+def main(role: str, address: str, topic: str, threads: str, count: str, *rate: str) -> None:
+    """Run one role in some threads."""
+    answers: list[Any] = []
+    with open_broker(address, mode="rw") as broker:
+        assert isinstance(broker, RemoteBroker)
+
+        def work(thread: int) -> None:
+            if role == "produce":
+                answers.append(produce(broker, topic, thread, int(count), float(rate[0])))
+            else:
+                answers.append(follow(broker, topic, thread % 4, int(count)))
+
+        workers = [threading.Thread(target=work, args=(number,)) for number in range(int(threads))]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    for answer in answers:
+        print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
