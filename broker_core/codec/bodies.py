@@ -30,7 +30,9 @@ def body_column(fields: RecordFields, max_bytes: int = MAX_COLUMN_BYTES) -> pa.A
     more than a column should hold.
     """
     _require_room(fields, int(fields.body_lengths.sum()), max_bytes)
-    stored = spans(fields.data, fields.body_starts, fields.body_lengths)
+    stored = fields.stored_bodies
+    if stored is None:
+        stored = spans(fields.data, fields.body_starts, fields.body_lengths)
     packed = np.flatnonzero(fields.sys_flags & SysFlag.COMPRESSED)
     if not len(packed):
         return stored

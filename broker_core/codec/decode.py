@@ -128,7 +128,7 @@ class _Decoder:
         self._frames = frames
         self._broker_name = broker_name
         wanted = [name for name in map(_property_name, columns) if name]
-        self._fields = locate(frames, copied=bool(wanted))
+        self._fields = locate(frames, copied=bool(wanted), bodies="body" in columns)
         names = list(dict.fromkeys(wanted))
         found = find_values(
             self._fields.data,

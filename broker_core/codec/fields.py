@@ -28,6 +28,7 @@ from broker_core.codec.positions import (
     host_growth,
     one_topic,
     other_topics,
+    plain_bodies,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 _COPY_MAX_BYTES = 1024
 """Records up to this size are worth copying whole; beyond it bodies dominate."""
+_EARLY_BYTES = 256 << 20
+"""Bodies of batches up to this size may be copied before all is checked."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class RecordFields:
     topic_lengths: NDArray[np.int64]
     properties_starts: NDArray[np.int64]
     properties_lengths: NDArray[np.int64]
+    stored_bodies: pa.Array | None = None
 
     def integer(self, name: str) -> NDArray[np.integer]:
         """One integer field of every record, in native byte order."""
@@ -83,13 +87,14 @@ class RecordFields:
         ]
 
 
-def locate(frames: FrameBatch, *, copied: bool = False) -> RecordFields:
+def locate(frames: FrameBatch, *, copied: bool = False, bodies: bool = False) -> RecordFields:
     """Find all fields; CorruptRecordError naming the first record that does not check.
 
-    `copied` lets small records be copied whole before they are looked at: cheaper where most of
-    a record is going to be read, for each cache line of the log is then touched once.
+    Two hints about what is going to be read, for memory is what this costs: `copied` lets small
+    records be copied whole before they are looked at, `bodies` lets the stored bodies be copied
+    on the way, between what lies before and behind them.
     """
-    fields, bad = examine(frames, copied=copied)
+    fields, bad = examine(frames, copied=copied, bodies=bodies)
     if bad is None and frames.verify:
         bad = first_bad_body(fields)
     if bad is not None:
@@ -97,7 +102,9 @@ def locate(frames: FrameBatch, *, copied: bool = False) -> RecordFields:
     return fields
 
 
-def examine(frames: FrameBatch, *, copied: bool = False) -> tuple[RecordFields, int | None]:
+def examine(
+    frames: FrameBatch, *, copied: bool = False, bodies: bool = False
+) -> tuple[RecordFields, int | None]:
     """(fields, number of the first bad record or None); fields cover the records before it."""
     keep_freed_memory()
     bad = _first_outside(frames)
@@ -110,18 +117,23 @@ def examine(frames: FrameBatch, *, copied: bool = False) -> tuple[RecordFields, 
     is_v1 = head["magic"] == layout.MAGIC_V1
     is_plain = bool(is_v1.all()) and not bool((sys_flags & layout.HOSTS_V6_MASK).any())
     is_broken = head["size"] != frames.sizes
-    if is_plain and frames.queue is not None:
-        body_lengths = head["bodyLength"].astype(np.int64)
-        positions, is_wrong = one_topic(places, body_lengths, frames.queue.topic.encode())
+    is_broken |= _misplaced(frames, head)
+    topic = frames.queue.topic.encode() if frames.queue is not None else None
+    stored = None
+    if is_plain and topic is not None and len(topic) <= layout.MAX_TOPIC_V1:
+        lengths = head["bodyLength"].astype(np.int64)
+        body_starts, lengths, is_outside = plain_bodies(places, lengths, topic)
+        if bodies and frames.size_bytes <= _EARLY_BYTES:
+            stored = spans(data, body_starts, lengths)
+        positions, is_wrong = one_topic(places, body_starts, lengths, topic)
+        is_broken |= is_outside
     else:
         is_broken |= ~is_v1 & (head["magic"] != layout.MAGIC_V2)
         positions, is_wrong = any_topic(places, sys_flags, is_v1)
-        if frames.queue is not None:
-            topic = frames.queue.topic.encode()
+        if topic is not None:
             is_broken |= other_topics(data, positions, is_wrong, topic)
     is_broken |= is_wrong
-    is_broken |= _misplaced(frames, head)
-    fields = RecordFields(frames, data, starts, head, sys_flags, is_plain, *positions)
+    fields = RecordFields(frames, data, starts, head, sys_flags, is_plain, *positions, stored)
     return fields, _first(is_broken)
 
 

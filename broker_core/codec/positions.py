@@ -39,24 +39,37 @@ class Places(NamedTuple):
     sizes: NDArray[np.int64]
 
 
-def one_topic(
+def plain_bodies(
     places: Places, body_lengths: NDArray[np.int64], topic: bytes
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """(starts, lengths, which are wrong) of bodies in V1/IPv4 records that carry one topic.
+
+    Those that are wrong lead out of their record; their lengths become 0.
+    """
+    spare = places.sizes - (layout.MIN_RECORD_BYTES + len(topic))
+    is_wrong = (body_lengths < 0) | (body_lengths > spare)
+    if is_wrong.any():
+        body_lengths = np.where(is_wrong, 0, body_lengths)
+    return places.starts + layout.BODY, body_lengths, is_wrong
+
+
+def one_topic(
+    places: Places,
+    body_starts: NDArray[np.int64],
+    body_lengths: NDArray[np.int64],
+    topic: bytes,
 ) -> tuple[Positions, NDArray[np.bool_]]:
     """Positions in V1/IPv4 records that must all carry one topic, and which of them are wrong.
 
     With the topic known, the lengths behind the body follow from the sizes and are compared, not
-    read.
+    read. The bodies are those of `plain_bodies`.
     """
     kind, expected = _tail_kind(topic)
-    spare = places.sizes - (layout.BODY + kind.itemsize)
-    is_wrong = (body_lengths < 0) | (body_lengths > spare)
-    if is_wrong.any():
-        body_lengths = np.where(is_wrong, 0, body_lengths)
-    body_starts = places.starts + layout.BODY
+    properties_lengths = places.sizes - body_lengths - (layout.BODY + kind.itemsize)
+    is_wrong = properties_lengths < 0
     ends = body_starts + body_lengths
     if is_wrong.any():
         ends[is_wrong] = 0
-    properties_lengths = spare - body_lengths
     tails = fixed_width(places.data, ends, kind.itemsize).view(kind)[:, 0]
     is_wrong |= tails["propertiesLength"] != properties_lengths
     for name, value in expected.items():

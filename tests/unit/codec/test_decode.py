@@ -105,6 +105,13 @@ class TestRefusals:
         with pytest.raises(CorruptRecordError, match="of T/3"):
             decode(batch(queue=QueueRef("U", "broker-a", 3)))
 
+    @pytest.mark.parametrize("size", [128, 255, 300])
+    def test_a_topic_too_long_for_a_v1_record_is_refused(self, size: int) -> None:
+        frames = batch(queue=QueueRef("T" * size, "broker-a", 3))
+
+        with pytest.raises(CorruptRecordError, match="of T/3"):
+            decode(frames)
+
     def test_another_offset_than_the_queue_s_is_refused(self) -> None:
         with pytest.raises(CorruptRecordError, match="message 0 of T/3"):
             decode(batch(offsets=np.arange(1, 4)))
