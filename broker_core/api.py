@@ -44,7 +44,8 @@ if TYPE_CHECKING:
         TopicInfo,
     )
 
-DEFAULT_BATCH_ROWS = 100_000
+DEFAULT_BATCH_ROWS = 16_384
+"""About as many small records as stay in a core's cache while they are decoded."""
 DEFAULT_BATCH_BYTES = 64 << 20
 
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 from broker_core import open_broker
 from broker_core.api import Broker
 from broker_core.codec.decode import DEFAULT_COLUMNS, decode
-from broker_core.codec.gather import spans
 from broker_core.codec.outgoing import Outgoing
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.types import OffsetRange
@@ -27,6 +26,7 @@ from tests.bench.figure import (
     time_figure,
     timed,
 )
+from tests.bench.take import take_spans
 
 NAMES = (
     "append.keys.vs_take",
@@ -83,8 +83,8 @@ def _taking(count: int) -> Callable[[], Seconds]:
     width = 300
     buffer = np.zeros(count * width * 4, dtype=np.uint8)
     starts = np.arange(count, dtype=np.int64) * width * 4
-    lengths = np.full(count, width, dtype=np.int64)
-    return timed(lambda: spans(buffer, starts, lengths))
+    sizes = np.full(count, width, dtype=np.int32)
+    return timed(lambda: take_spans(buffer, starts, sizes))
 
 
 def _open(scratch: Path) -> Figure:
