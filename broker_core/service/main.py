@@ -29,6 +29,7 @@ from broker_core.store.session import now_ms
 
 if TYPE_CHECKING:
     from broker_core.service.settings import ServiceSettings
+    from broker_core.store.files import Files
     from broker_core.store.recovery import Progress
 
 _LOG = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class BrokerProcess:
         settings: ServiceSettings,
         *,
         create: bool = False,
+        files: Files | None = None,
         clock_ms: Callable[[], int] = now_ms,
         progress: Progress | None = None,
     ) -> None:
@@ -68,7 +70,12 @@ class BrokerProcess:
         self.metrics = Metrics()
         self._metrics_port: MetricsPort | None = None
         self.core = Core.open(
-            root, settings.store, create=create, clock_ms=clock_ms, progress=progress
+            root,
+            settings.store,
+            create=create,
+            files=files,
+            clock_ms=clock_ms,
+            progress=progress,
         )
         try:
             self.server = BrokerServer(

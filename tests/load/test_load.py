@@ -1,7 +1,7 @@
 """Many producers and followers at once: all of it arrives, once, soon, in bounded memory.
 
-In the long run 64 producers send at a steady rate and 16 followers read along. Nothing is timed here; how long a
-message took, and what the broker's memory did, is printed (`-s` shows it).
+In the long run 64 producers send at a steady rate and 16 followers read along. Nothing is timed
+here; how long a message took, and what the broker's memory did, is printed (`-s` shows it).
 """
 
 from __future__ import annotations
