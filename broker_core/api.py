@@ -170,6 +170,16 @@ class Broker(Protocol):
         """Delete whole commit-log files that end at or before an offset; the new log minimum."""
 
 
+@runtime_checkable
+class WaitingBroker(Protocol):
+    """A broker that tells when messages come, so that nobody needs to look again and again."""
+
+    def wait(
+        self, known: Mapping[QueueRef, LogicalOffset], timeout_ms: int
+    ) -> dict[QueueRef, tuple[LogicalOffset, LogicalOffset]]:
+        """What a topic's queues hold, as soon as one has more than is known, or time is over."""
+
+
 class TransactionListener(Protocol):
     """A producer's side of a transaction: what it executes, and what it answers when asked."""
 

@@ -18,6 +18,7 @@ from broker_core.cli.dump import dump
 from broker_core.cli.filter import filter_
 from broker_core.cli.hash_secret import hash_secret
 from broker_core.cli.offsets import offsets
+from broker_core.cli.opening import credential_options
 from broker_core.cli.query import query
 from broker_core.cli.send import send
 from broker_core.cli.serve import serve
@@ -66,9 +67,11 @@ def _shown(error: BrokerError) -> str:
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-v", "--verbose", is_flag=True, help="Log what happens, to stderr.")
+@credential_options
 @click.version_option(_version(), prog_name="rocketmq-broker")
-def main(verbose: bool) -> None:
+def main(verbose: bool, **who: str | None) -> None:
     """Work with a RocketMQ message store, or with a broker behind a network."""
+    del who  # read where a broker is opened
     level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(levelname)s %(name)s %(message)s")
 

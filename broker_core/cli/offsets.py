@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from broker_core import open_broker
+from broker_core.cli.opening import open_asked
 from broker_core.cli.output import print_json, print_rows
 from broker_core.cli.parameters import broker_option, json_option, time_option
 from broker_core.cli.topics import queue_rows
@@ -28,7 +28,7 @@ def offsets(
     as_json: bool,
 ) -> None:
     """Show min and max offset of every queue of TOPIC."""
-    with open_broker(address, config=config) as broker:
+    with open_asked(address, config=config) as broker:
         rows = queue_rows(broker, topic)
         committed = broker.consumer_offsets(group, topic) if group else {}
         for row in rows:

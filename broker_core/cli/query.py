@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 import pyarrow as pa
 
-from broker_core import open_broker
 from broker_core.cli.message_rows import print_messages
+from broker_core.cli.opening import open_asked
 from broker_core.cli.parameters import broker_option, json_option, time_option
 from broker_core.codec.decode import ALL_COLUMNS
 
@@ -49,7 +49,7 @@ def query(  # noqa: PLR0913 - one argument an option
     if message_id is None and name is None:
         message = "--key, --from and --to need a TOPIC"
         raise click.UsageError(message)
-    with open_broker(address, config=config) as broker:
+    with open_asked(address, config=config) as broker:
         if message_id is not None:
             found = broker.message(message_id)
         elif key is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from broker_core import open_broker
+from broker_core.cli.opening import open_asked
 from broker_core.cli.output import print_json
 from broker_core.cli.parameters import broker_option, json_option, parse_properties
 
@@ -44,7 +44,7 @@ def send(  # noqa: PLR0913 - one argument an option
     """Send BODY to TOPIC; without BODY, what comes from stdin."""
     content = _content(body, path)
     properties = parse_properties(pairs)
-    with open_broker(address, mode="rw", config=config) as broker:
+    with open_asked(address, mode="rw", config=config) as broker:
         sent = broker.send(
             topic,
             content,

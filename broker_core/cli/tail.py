@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from broker_core import open_broker
+from broker_core.api import WaitingBroker
 from broker_core.cli.message_rows import print_messages
+from broker_core.cli.opening import open_asked
 from broker_core.cli.parameters import broker_option, json_option
 from broker_core.codec.decode import ALL_COLUMNS, decode
 from broker_core.errors import RequestError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from broker_core.api import Broker
 
 _PAUSE_S = 0.2
+_LONGEST_WAIT_MS = 5000
 
 
 @click.command()
@@ -55,12 +57,12 @@ def tail(  # noqa: PLR0913 - one argument an option
     wanted = MessageFilter.of(tags, sql)
     if explain and wanted is not None:
         click.echo(f"filter: {_explained(wanted)}", err=True)
-    with open_broker(address, config=config) as broker:
+    with open_asked(address, config=config) as broker:
         follower = _Follower(broker, topic, queue_id, wanted)
         follower.go_back(None if from_start else lines)
         follower.print_new(as_json=as_json)
         while follow:
-            time.sleep(_PAUSE_S)
+            follower.wait()
             follower.print_new(as_json=as_json)
 
 
@@ -89,6 +91,13 @@ class _Follower:
         for queue, (minimum, maximum) in self._bounds().items():
             back = minimum if count is None else max(minimum, maximum - max(count, 0))
             self._next[queue] = LogicalOffset(back)
+
+    def wait(self) -> None:
+        """Wait until there may be more: to be told by a broker that does, or for a moment."""
+        if isinstance(self._broker, WaitingBroker) and self._next:
+            self._broker.wait(self._next, _LONGEST_WAIT_MS)
+        else:
+            time.sleep(_PAUSE_S)
 
     def print_new(self, *, as_json: bool) -> None:
         """Print what has come since, queue by queue; what expired meanwhile is left out."""

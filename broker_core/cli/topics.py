@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker_core import open_broker
+from broker_core.cli.opening import open_asked
 from broker_core.cli.output import print_json, print_rows
 from broker_core.cli.parameters import broker_option, json_option
 from broker_core.codec.names import is_system_topic
@@ -39,7 +39,7 @@ def topic_document(info: TopicInfo) -> dict[str, Any]:
 @json_option
 def list_(address: str, config: Path | None, as_json: bool) -> None:
     """List all topics, RocketMQ's own included."""
-    with open_broker(address, config=config) as broker:
+    with open_asked(address, config=config) as broker:
         rows = [topic_document(broker.describe(name)) for name in broker.topics()]
     if as_json:
         print_json(rows)
@@ -65,7 +65,7 @@ def create(
     as_json: bool,
 ) -> None:
     """Create the topic NAME."""
-    with open_broker(address, mode="rw", create=create_store, config=config) as broker:
+    with open_asked(address, mode="rw", create=create_store, config=config) as broker:
         info = broker.create_topic(name, queues, exist_ok=exist_ok)
     if as_json:
         print_json(topic_document(info))
@@ -79,7 +79,7 @@ def create(
 @json_option
 def delete(name: str, address: str, config: Path | None, as_json: bool) -> None:
     """Delete the topic NAME and its queues."""
-    with open_broker(address, mode="rw", config=config) as broker:
+    with open_asked(address, mode="rw", config=config) as broker:
         broker.delete_topic(name)
     if as_json:
         print_json({"topic": name, "deleted": True})
@@ -93,7 +93,7 @@ def delete(name: str, address: str, config: Path | None, as_json: bool) -> None:
 @json_option
 def describe(name: str, address: str, config: Path | None, as_json: bool) -> None:
     """Show the queues of the topic NAME."""
-    with open_broker(address, config=config) as broker:
+    with open_asked(address, config=config) as broker:
         info = broker.describe(name)
         queues = queue_rows(broker, name)
     if as_json:

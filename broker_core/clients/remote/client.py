@@ -170,7 +170,7 @@ class RemoteBroker:
         return _bounds(topic, self._call(methods.OFFSETS, pb.Topic(topic=topic)))
 
     def wait(
-        self, known: Mapping[QueueRef, int], timeout_ms: int
+        self, known: Mapping[QueueRef, LogicalOffset], timeout_ms: int
     ) -> dict[QueueRef, tuple[LogicalOffset, LogicalOffset]]:
         """Return what a topic's queues hold as soon as one of them has more than is known.
 

@@ -120,10 +120,12 @@ def test_waiting_ends_when_something_comes_or_the_time_is_over(tmp_path: Path) -
     with served(tmp_path / "store") as process, open_broker(process.address, mode="rw") as broker:
         assert isinstance(broker, RemoteBroker)
         broker.create_topic("orders", queues=2)
-        nothing = broker.wait({QUEUE: 0}, timeout_ms=1)
+        nothing = broker.wait({QUEUE: LogicalOffset(0)}, timeout_ms=1)
         found: list[tuple[int, int]] = []
         waiting = threading.Thread(
-            target=lambda: found.append(broker.wait({QUEUE: 0}, timeout_ms=60_000)[QUEUE])
+            target=lambda: found.append(
+                broker.wait({QUEUE: LogicalOffset(0)}, timeout_ms=60_000)[QUEUE]
+            )
         )
         waiting.start()
 
