@@ -27,6 +27,9 @@ class Flag(IntFlag):
     ONEWAY = 2
 
 
+_RESPONSE = int(Flag.RESPONSE)  # a plain number: every answer is looked at
+
+
 class RequestCode(IntEnum):
     """What a client of ours asks for."""
 
@@ -111,7 +114,7 @@ class Command(NamedTuple):
     @property
     def is_response(self) -> bool:
         """Whether it answers a request of ours."""
-        return bool(self.flag & Flag.RESPONSE)
+        return bool(self.flag & _RESPONSE)
 
 
 def code_name(kind: type[IntEnum], code: int) -> str:

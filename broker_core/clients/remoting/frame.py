@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
@@ -48,7 +47,9 @@ _BINARY_HEAD = struct.Struct(">hbhii")
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 _HEADER_MASK = 0xFFFFFF
+_TO_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _INT_LIMIT = 1 << 31
+_INTEGERS = ("code", "opaque", "flag", "version")
 
 
 class HeaderForm(IntEnum):
@@ -91,7 +92,7 @@ def _json_header(command: Command) -> bytes:
         header["remark"] = command.remark
     if command.ext:
         header["extFields"] = command.ext
-    return json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    return _TO_JSON(header).encode()
 
 
 def _binary_header(command: Command) -> bytes:
@@ -226,22 +227,12 @@ def _read_json(header: bytes, body: Body) -> Command:
     ext = found.get("extFields") or {}
     if not isinstance(ext, dict) or len(ext) > MAX_EXT_FIELDS:
         raise MalformedFrameError(f"extFields is no object of at most {MAX_EXT_FIELDS} members")
-    return Command(
-        _integer(found, "code"),
-        _integer(found, "opaque"),
-        _integer(found, "flag"),
-        {name: str(value) for name, value in ext.items() if value is not None and value != ""},
-        body,
-        str(found.get("remark") or ""),
-        _integer(found, "version"),
-    )
-
-
-def _integer(found: Mapping[str, Any], name: str) -> int:
-    value = found.get(name, 0)
-    if not isinstance(value, int) or not -_INT_LIMIT <= value < _INT_LIMIT:
-        raise MalformedFrameError(f"{name} is no 32-bit integer")
-    return value
+    code, opaque, flag, version = numbers = [found.get(name, 0) for name in _INTEGERS]
+    for name, value in zip(_INTEGERS, numbers, strict=True):
+        if not isinstance(value, int) or not -_INT_LIMIT <= value < _INT_LIMIT:
+            raise MalformedFrameError(f"{name} is no 32-bit integer")
+    fields = {name: str(value) for name, value in ext.items() if value is not None and value != ""}
+    return Command(code, opaque, flag, fields, body, str(found.get("remark") or ""), version)
 
 
 def _read_binary(header: bytes, body: Body) -> Command:

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from broker_core.clients.remoting.command import Command, ResponseCode
 from broker_core.clients.remoting.connection import Connection, Pending
 from broker_core.clients.remoting.directory import Directory, asked
@@ -44,6 +46,7 @@ _FIRST_SPAN = 32_768
 _FIRST_FILTERED_SPAN = 8_192
 _GRACE_MS = 1_000
 """How long a queue may seem to end too early: brokers make messages visible with some delay."""
+_NOTHING = np.empty(0, dtype=np.int64)
 _PULL_CODES = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -174,14 +177,14 @@ class Puller:
             raise refusal(answer, self._who)
         try:
             found = parse_pull_answer(answer)
-            starts = record_starts(found.body) if answer.code == ResponseCode.SUCCESS else []
+            starts = record_starts(found.body) if answer.code == ResponseCode.SUCCESS else _NOTHING
         except (KeyError, ValueError) as error:
             raise broken_records(self._who, error) from error
         self._require_range(span, found)
-        if starts and not self._is_filtered:
+        if len(starts) and not self._is_filtered:
             reply = Reply(span.start, span.start + len(starts), starts, found.body)
         elif self._is_filtered and found.next_offset > span.start:
-            body = found.body if starts else b""
+            body = found.body if len(starts) else b""
             reply = Reply(span.start, found.next_offset, starts, body)
         else:
             self._not_here(found)

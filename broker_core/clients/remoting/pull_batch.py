@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from broker_core.codec.gather import integers
 from broker_core.errors import OffsetRangeError, UnsupportedError
 from broker_core.types import QueueRef
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 _INNER_BATCH = int(layout.SysFlag.NEED_UNWRAP | layout.SysFlag.INNER_BATCH)
 
 
@@ -29,16 +32,16 @@ class Reply(NamedTuple):
 
     start: int
     end: int
-    starts: list[int]
+    starts: NDArray[np.int64]
     body: Body
 
 
 def cut_behind(reply: Reply, end: int) -> Reply:
     """The reply without records at or behind `end`: a filtered pull may look further than asked."""
     buffer = np.frombuffer(reply.body, dtype=np.uint8)
-    positions = np.array(reply.starts, dtype=np.int64) + layout.QUEUE_OFFSET
-    kept = int(np.searchsorted(integers(buffer, positions, ">i8"), end)) if reply.starts else 0
-    size = reply.starts[kept] if kept < len(reply.starts) else len(reply.body)
+    offsets = integers(buffer, reply.starts + layout.QUEUE_OFFSET, ">i8")
+    kept = int(np.searchsorted(offsets, end))
+    size = int(reply.starts[kept]) if kept < len(reply.starts) else len(reply.body)
     return Reply(reply.start, min(reply.end, end), reply.starts[:kept], reply.body[:size])
 
 
@@ -81,10 +84,7 @@ class BatchBuilder:
         buffer = np.frombuffer(joined, dtype=np.uint8)
         bases = np.cumsum([0, *(len(reply.body) for reply in replies[:-1])])
         counts = [len(reply.starts) for reply in replies]
-        starts = np.fromiter(
-            (start for reply in replies for start in reply.starts), np.int64, sum(counts)
-        )
-        starts += np.repeat(bases, counts)
+        starts = np.concatenate([reply.starts for reply in replies]) + np.repeat(bases, counts)
         offsets = integers(buffer, starts + layout.QUEUE_OFFSET, ">i8")
         frames = FrameBatch(
             buffer=buffer,
@@ -136,7 +136,7 @@ class BatchBuilder:
         yield frames.slice(at, len(frames)) if at else frames
 
     @staticmethod
-    def _left(filled: np.ndarray[tuple[int], np.dtype[np.int64]], at: int) -> int:
+    def _left(filled: NDArray[np.int64], at: int) -> int:
         return int(filled[-1]) - (int(filled[at - 1]) if at else 0)
 
 

@@ -70,7 +70,7 @@ class PullWindow(Generic[Part]):
         room = limit - sum(span.is_asked and span.part is None for span in self._spans)
         asking = [span for span in self._spans if not span.is_asked][: max(0, room)]
         while len(asking) < room and len(self._spans) < _HELD * limit and self._cursor < self._end:
-            span = Span[Part](self._cursor, min(self._end, self._cursor + self._span))
+            span: Span[Part] = Span(self._cursor, min(self._end, self._cursor + self._span))
             self._cursor = span.end
             self._spans.append(span)
             asking.append(span)

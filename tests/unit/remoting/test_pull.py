@@ -360,11 +360,23 @@ def test_suggested_replica_is_asked_and_the_master_again_when_it_has_nothing(
     assert offsets(client.pull(wanted(0, COUNT))) == list(range(COUNT))
 
 
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=600), st.booleans())
+@settings(max_examples=25)
+def test_records_of_any_sizes_are_found(lengths: list[int], is_large: bool) -> None:
+    records = [
+        encode_record(Record("t", 0, 0, 0, bytes(length + 200 * is_large))) for length in lengths
+    ]
+
+    starts = record_starts(b"".join(records))
+
+    assert starts.tolist() == [sum(map(len, records[:n])) for n in range(len(records))]
+
+
 def test_starts_chain_by_sizes() -> None:
     one = encode_record(Record("t", 0, 0, 0, b"x"))
     two = encode_record(Record("t", 0, 1, 0, b"longer"))
 
-    assert record_starts(one + two + one) == [0, len(one), len(one) + len(two)]
+    assert record_starts(one + two + one).tolist() == [0, len(one), len(one) + len(two)]
 
 
 def _found(request: Command, body: bytes, next_offset: int, code: int = 0) -> Command:
