@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from broker_core import errors as core
+from broker_core.clients.address import BrokerKind
 from connector import errors
 from connector.secret import Secret
 
@@ -29,7 +30,7 @@ def open_client(client: ClientOptions, mode: Mode = "r") -> Broker:
     """A broker for the options; the caller closes it."""
     from broker_core import open_broker
 
-    return open_broker(client.address, mode=mode, **_credentials(client))
+    return open_broker(client.address, mode=mode, **client_settings(client))
 
 
 def cached_reader(client: ClientOptions) -> Broker:
@@ -87,8 +88,9 @@ def translate(
     return errors.broker_failed(address, action, error)
 
 
-def _credentials(client: ClientOptions) -> dict[str, Any]:
-    given = {
+def client_settings(client: ClientOptions) -> dict[str, Any]:
+    """What a broker behind a network is told; a store on this machine needs none of it."""
+    given: dict[str, Secret | str | int | None] = {
         "access_key": client.access_key,
         "secret_key": client.secret_key,
         "security_token": client.security_token,
@@ -98,6 +100,11 @@ def _credentials(client: ClientOptions) -> dict[str, Any]:
         "tls_key": client.tls_key,
         "tls_server_name": client.tls_server_name,
     }
+    if client.kind is BrokerKind.CLUSTER:
+        given["consumer_group"] = client.consumer_group
+        given["pull_timeout_ms"] = client.pull_timeout_ms
+    elif client.kind is not BrokerKind.EMBEDDED:
+        given["retry_ms"] = client.pull_timeout_ms
     return {
         name: value.reveal() if isinstance(value, Secret) else value
         for name, value in given.items()

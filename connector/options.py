@@ -66,11 +66,18 @@ class ClientOptions:
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_server_name: str | None = None
+    consumer_group: str | None = None
+    pull_timeout_ms: int = 120_000
 
     @property
     def has_index(self) -> bool:
         """Whether the broker finds *all* messages with a key; a cluster gives the newest only."""
-        return parse_address(self.address).kind is not BrokerKind.CLUSTER
+        return self.kind is not BrokerKind.CLUSTER
+
+    @property
+    def kind(self) -> BrokerKind:
+        """What lies behind the address."""
+        return parse_address(self.address).kind
 
     @classmethod
     def parse(cls, given: Given) -> ClientOptions:
@@ -89,6 +96,8 @@ class ClientOptions:
             tls_cert=given.value(names.TLS_CERT),
             tls_key=given.value(names.TLS_KEY),
             tls_server_name=given.value(names.TLS_SERVER_NAME),
+            consumer_group=given.value(names.CONSUMER_GROUP),
+            pull_timeout_ms=given.value(names.PULL_TIMEOUT),
         )
 
 
@@ -119,7 +128,6 @@ class SourceOptions:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     batch_rows: int = 100_000
-    pull_timeout_ms: int = 120_000
     consumer_group: str | None = None
     commit_offsets: bool = False
     filter_pushdown: bool = False
@@ -144,7 +152,6 @@ class SourceOptions:
             min_partitions=given.value(names.MIN_PARTITIONS),
             max_records_per_partition=given.value(names.MAX_RECORDS_PER_PARTITION),
             batch_rows=given.value(names.BATCH_ROWS),
-            pull_timeout_ms=given.value(names.PULL_TIMEOUT),
             consumer_group=given.value(names.CONSUMER_GROUP),
             commit_offsets=given.value(names.COMMIT_OFFSETS),
             filter_pushdown=given.value(names.FILTER_PUSHDOWN),
