@@ -70,6 +70,8 @@ DEFAULT_ENTRIES = 20_000_000
 _NAME = re.compile(r"[0-9]{17}\Z", re.ASCII)
 _WORDS_PER_ENTRY = ENTRY_BYTES // SLOT_BYTES
 _SCAN_WORDS = 1 << 18
+_SAMPLE_ENTRIES = 1000
+_LOOK_BACK = 8
 
 
 def key_hash(topic: str, key: str) -> int:
@@ -227,45 +229,38 @@ class IndexFile:
 def find_slots(data: NDArray[np.uint8], path: Path) -> int:
     """Return the slot count that a file's size and content agree with.
 
-    The size leaves every fifth number possible. The used slots come first in the file and the
-    header counts them, so the next word that is not zero belongs to entry 1; among its five
-    possible places in that entry, the size singles out one. The entries then must lie in the
-    chains of their slots. A file without entries says nothing: then the default's proportion, four
-    entries a slot, decides.
+    The size leaves every fifth number possible. Slots hold numbers of entries, so the first word
+    that is larger than any of those belongs to an entry, and most likely to the first. Each
+    candidate must lead from every used slot to an entry whose hash belongs there, and from entry
+    to older entry: what a writer is just adding does not matter. A file without entries says
+    nothing: then the default's proportion, four entries a slot, decides.
     """
     words, rest = divmod(len(data) - HEADER_BYTES, SLOT_BYTES)
-    header = IndexHeader.decode(data)
     if rest or words < _WORDS_PER_ENTRY:
         raise _undecided(path, f"its {len(data)} bytes fit no slot count")
     if len(data) == file_size(DEFAULT_SLOTS, DEFAULT_ENTRIES):
         return DEFAULT_SLOTS
-    if header.entry_count <= 1:
+    entry_count = IndexHeader.decode(data).entry_count
+    if entry_count <= 1:
         return _proportional(words)
     values = data[HEADER_BYTES:].view(SLOT)
-    used = _first_used(values, header.slot_count + 2)
-    # The header is written last: a crash may have left one more slot in use than it counts.
-    for used_slots in (header.slot_count, header.slot_count + 1):
-        if not 0 < used_slots < len(used):
-            continue
-        word = int(used[used_slots])
-        start = word - (word - words) % _WORDS_PER_ENTRY
-        slots = start - _WORDS_PER_ENTRY
-        if slots > int(used[used_slots - 1]) and _fits(values, slots, header):
+    # Keys with tiny hashes hide in front of the word that was found: look a few entries back.
+    for slots in range(_first_hash(values) - _WORDS_PER_ENTRY, 0, -_WORDS_PER_ENTRY)[:_LOOK_BACK]:
+        if _fits(values, slots, entry_count):
             return slots
-    raise _undecided(
-        path, f"no slot count fits its {header.slot_count} slots and {header.entry_count} entries"
-    )
+    raise _undecided(path, f"no slot count fits its {entry_count - 1} entries")
 
 
-def _first_used(values: NDArray[np.int32], count: int) -> NDArray[np.intp]:
-    """The first `count` words that are not zero, without reading much further than them."""
-    found: list[NDArray[np.intp]] = []
+def _first_hash(values: NDArray[np.int32]) -> int:
+    """Where the entry begins that holds the first word too large for a slot."""
+    limit = len(values) // _WORDS_PER_ENTRY
     for start in range(0, len(values), _SCAN_WORDS):
-        found.append(np.flatnonzero(values[start : start + _SCAN_WORDS]) + start)
-        count -= len(found[-1])
-        if count <= 0:
-            break
-    return np.concatenate(found)
+        piece = values[start : start + _SCAN_WORDS]
+        found = np.flatnonzero((piece > limit) | (piece < 0))
+        if len(found):
+            word = start + int(found[0])
+            return word - (word - len(values)) % _WORDS_PER_ENTRY
+    return 0
 
 
 def _proportional(words: int) -> int:
@@ -274,16 +269,21 @@ def _proportional(words: int) -> int:
     return max(1, slots - (slots - words) % _WORDS_PER_ENTRY)
 
 
-def _fits(values: NDArray[np.int32], slots: int, header: IndexHeader) -> bool:
-    """Whether every slot in use holds the number of an entry whose hash belongs there."""
+def _fits(values: NDArray[np.int32], slots: int, entry_count: int) -> bool:
+    """Whether slots lead to entries whose hashes belong there, and entries to older ones."""
     used = np.flatnonzero(values[:slots])
     numbers = values[used].astype(np.int64)
     capacity = (len(values) - slots) // _WORDS_PER_ENTRY
-    last = min(header.entry_count, capacity - 1)
-    if not len(used) or numbers.min() < 1 or numbers.max() > last:
+    if len(used) and (numbers.min() < 1 or numbers.max() >= capacity):
         return False
     hashes = values[slots + numbers * _WORDS_PER_ENTRY].astype(np.int64)
-    return bool((hashes % slots == used).all())
+    if not (hashes % slots == used).all():
+        return False
+    sample = np.arange(1, min(entry_count, capacity, _SAMPLE_ENTRIES))
+    entries = values[slots:].view(np.uint8)[: capacity * ENTRY_BYTES].view(ENTRY)[sample]
+    is_sound = (entries["key_hash"] >= 0) & (entries["physical_offset"] >= 0)
+    is_sound &= (entries["previous"] >= 0) & (entries["previous"] <= sample)
+    return bool(is_sound.all()) and bool((np.diff(entries["physical_offset"]) >= 0).all())
 
 
 def _undecided(path: Path, why: str) -> CorruptRecordError:

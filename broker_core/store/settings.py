@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from broker_core.codec.hosts import pack_host
-from broker_core.errors import ConfigError
+from broker_core.errors import ConfigError, CorruptRecordError
 from broker_core.store.consume_queue import ENTRY_BYTES
 from broker_core.store.index_file import (
     DEFAULT_ENTRIES,
@@ -180,23 +180,30 @@ class StoreSettings:
     def _index_sizes(self, root: Path) -> dict[str, int]:
         """Slots and entries of the store's index files.
 
-        The newest file that has entries is asked, and one without if none has. Where the
-        configuration gave sizes that fit the file's length they are taken as right.
+        The newest file that has entries is asked, and one without if none has; CorruptRecordError
+        if none can tell. Where the configuration gave sizes that fit the file's length they are
+        taken as right.
         """
-        paths = list_index_files(root / "index")
-        for path in reversed(paths):
+        damage: CorruptRecordError | None = None
+        empty: dict[str, int] = {}
+        for path in reversed(list_index_files(root / "index")):
             length = _length(path)
             if {"maxHashSlotNum", "maxIndexNum"} <= self.given and self.index_file_bytes == length:
                 return {"maxHashSlotNum": self.index_slots, "maxIndexNum": self.index_entries}
-            if length == file_size(DEFAULT_SLOTS, DEFAULT_ENTRIES):
-                return {"maxHashSlotNum": DEFAULT_SLOTS, "maxIndexNum": DEFAULT_ENTRIES}
             try:
                 found = IndexFile(path)
+                sizes = {"maxHashSlotNum": found.slots, "maxIndexNum": found.capacity}
             except FileNotFoundError:
                 continue
-            if found.header.entry_count > 1 or path == paths[0]:
-                return {"maxHashSlotNum": found.slots, "maxIndexNum": found.capacity}
-        return {}
+            except CorruptRecordError as error:
+                damage = damage or error
+                continue
+            if found.header.entry_count > 1:
+                return sizes
+            empty = sizes
+        if damage is not None and not empty:
+            raise damage
+        return empty
 
 
 class _Option(NamedTuple):

@@ -64,10 +64,9 @@ def examine_store(root: Path, log: CommitLog, settings: StoreSettings) -> StoreS
         is_bare = _lacks_queues(root, settings)
         if state.is_locked or not (state.marks.is_unclean or is_bare):
             return state
-        agreed = settings.agreeing_with(root)
         try:
             # The marker of a store that was closed well does not know that its queues are gone.
-            planned = plan(root, agreed, distrust_tail=is_bare)
+            planned = plan(root, settings.agreeing_with(root), distrust_tail=is_bare)
         except CorruptRecordError as error:
             found = replace(state, damage=error)
         else:

@@ -107,6 +107,20 @@ def test_the_slot_count_is_found_when_a_crash_left_one_slot_uncounted(tmp_path: 
     assert IndexFile(path).slots == 500
 
 
+def test_the_slot_count_is_found_while_slots_are_still_to_be_written(tmp_path: Path) -> None:
+    path = make(tmp_path / "i", 500, 400, [12345, 99999, 777, 500_123])
+    data = bytearray(path.read_bytes())
+    data[HEADER_BYTES : HEADER_BYTES + 4 * 500] = bytes(4 * 500)
+    path.write_bytes(data)
+
+    assert IndexFile(path).slots == 500
+
+
+@pytest.mark.parametrize("hashes", [[0], [1, 2], [3, 0, 5_000_000], [7, 7, 7, 1 << 30]])
+def test_the_slot_count_is_found_in_spite_of_tiny_hashes(tmp_path: Path, hashes: list[int]) -> None:
+    assert IndexFile(make(tmp_path / "i", 50, 40, [*hashes, 1 << 29])).slots == 50
+
+
 def test_an_empty_file_has_a_slot_for_four_entries(tmp_path: Path) -> None:
     path = tmp_path / "i"
     path.write_bytes(bytes(file_size(500, 2000)))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.errors import ConfigError
+from broker_core.errors import ConfigError, CorruptRecordError
 from broker_core.store.settings import StoreSettings
 from tests.kit import fixtures
 
@@ -99,3 +99,25 @@ def test_paths_below_the_configured_root_follow_the_store() -> None:
         Path("/new/commitlog"),
         Path("/disk2/log"),
     )
+
+
+def test_a_damaged_index_file_does_not_hide_the_others(tmp_path: Path) -> None:
+    root = fixtures.extract("basic-5.5", tmp_path)
+    newest = sorted((root / "index").iterdir())[-1]
+    data = bytearray(newest.read_bytes())
+    data[40:200] = b"\x7f" * 160
+    newest.write_bytes(data)
+
+    settings = StoreSettings().agreeing_with(root)
+
+    assert (settings.index_slots, settings.index_entries) == (500, 400)
+
+
+def test_index_files_that_can_not_tell_their_slots_are_reported(tmp_path: Path) -> None:
+    root = fixtures.extract("basic-5.5", tmp_path)
+    for path in (root / "index").iterdir():
+        path.write_bytes(b"\x7f" * path.stat().st_size)
+
+    with pytest.raises(CorruptRecordError, match="how many slots"):
+        StoreSettings().agreeing_with(root)
+    assert StoreSettings.load(fixtures.SIZES).agreeing_with(root).index_slots == 500
