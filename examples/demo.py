@@ -1,140 +1,294 @@
-"""A checkpointed stream over an embedded store, stopped and started again, nothing lost or doubled.
+"""An order pipeline on an embedded store whose query is killed half-way, and nothing is amiss.
 
-Orders are sent to a store on disk. A streaming query reads them with an SQL92 filter that runs in
-the source, and sums them up by region. Then more orders arrive and a second query goes on from the
-first one's checkpoint. In the end the sums must be those of everything that was sent.
+One process sends orders. Another runs a checkpointed Spark query that filters them with SQL92, sums
+them up in windows and writes the totals to a second topic, exactly once. This one watches both,
+kills the query with SIGKILL while a batch is under way, starts it again, and in the end compares
+what is in the second topic with what was sent, without Spark.
 """
 
 from __future__ import annotations
 
-import random
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from broker_core import open_broker
 
-ORDERS_PER_ROUND = 1_000
-BATCH_SIZE = 400
-MINIMUM_PRICE = 50
-REGIONS = ("eu", "us", "asia")
+HERE = Path(__file__).resolve().parent
+ORDERS = 6_000
+ORDERS_PER_SECOND = 600
+BATCHES_BEFORE_KILL = 4
+WINDOW_SECONDS = 300
+PATIENCE_S = 600
+PAUSE_S = 0.25
+ROWS_SHOWN = 8
 
 console = Console(highlight=False)
+Document = dict[str, Any]
+Child = subprocess.Popen[bytes]
 
 
-def orders(count: int, seed: int) -> Iterator[tuple[str, int]]:
-    """Region and price of made-up orders."""
-    chance = random.Random(seed)
-    for _ in range(count):
-        yield chance.choice(REGIONS), chance.randrange(100)
+class Demo:
+    """The folder, its store, and the processes that work on them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.address = f"file:{folder / 'store'}"
+        self.scratch = folder / "spark"
+        self.scratch.mkdir()
+        with open_broker(self.address, mode="rw", create=True) as broker:
+            broker.create_topic("orders", queues=4)
+            broker.create_topic("totals", queues=2)
+
+    def start(self, script: str, *arguments: str) -> Child:
+        """Start a script of this folder in a process group of its own."""
+        with (self.folder / "log.txt").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, HERE / script, self.address, *arguments],
+                env=os.environ | {"TMPDIR": str(self.scratch)},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def start_query(self) -> Child:
+        return self.start("demo_query.py", str(self.folder))
+
+    def planned(self) -> int:
+        """How many batches are in the query's log of offsets."""
+        return self._newest("offsets") + 1
+
+    def committed(self) -> int:
+        """How many of them are done, as far as Spark knows."""
+        return self._newest("commits") + 1
+
+    def orders_read(self) -> int:
+        """How many orders all committed batches have looked at."""
+        if not self.committed():
+            return 0
+        newest = self.folder / "checkpoint" / "offsets" / str(self.committed() - 1)
+        offsets = json.loads(newest.read_text().splitlines()[-1])
+        return sum(offsets["orders"]["broker-a"].values())
+
+    def _newest(self, log: str) -> int:
+        try:
+            names = [file.name for file in (self.folder / "checkpoint" / log).iterdir()]
+        except FileNotFoundError:
+            return -1
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+    def count(self, topic: str) -> int:
+        """How many messages a topic holds."""
+        with open_broker(self.address) as broker:
+            return sum(end - start for start, end in broker.offsets(topic).values())
+
+    def read(self, topic: str) -> list[tuple[str, Document]]:
+        """Tag and content of all messages of a topic, in the order they were stored."""
+        with open_broker(self.address) as broker:
+            columns = ["tags", "body", "physicalOffset"]
+            queues = sorted(queue.queue_id for queue in broker.offsets(topic))
+            tables = [broker.read(topic, queue_id, columns=columns) for queue_id in queues]
+        rows = sorted(
+            (row for table in tables for row in table.to_pylist()),
+            key=lambda row: row["physicalOffset"],
+        )
+        return [(row["tags"], json.loads(row["body"])) for row in rows]
+
+    def close_windows(self) -> None:
+        """Send an order of the next day: windows before it are over."""
+        order = {"order": "o-last", "second": 86_400, "region": "eu", "price": 99}
+        with open_broker(self.address, mode="rw") as broker:
+            broker.send(
+                "orders", json.dumps(order).encode(), tags="paid", properties={"price": "99"}
+            )
 
 
-def send(address: str, batch: list[tuple[str, int]]) -> None:
-    with open_broker(address, mode="rw", create=True) as broker:
-        broker.create_topic("orders", queues=4, exist_ok=True)
-        for region, price in batch:
-            properties = {"region": region, "price": str(price)}
-            broker.send("orders", f"{price}".encode(), tags=region, properties=properties)
+# ----------------------------------------------------------------------------------------- watching
 
 
-def start_spark(folder: Path) -> SparkSession:
-    builder: SparkSession.Builder = SparkSession.builder
-    return (
-        builder.master("local[2]")
-        .appName("pyspark-rocketmq demo")
-        .config("spark.log.level", "ERROR")
-        .config("spark.sql.shuffle.partitions", 2)
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.ui.enabled", False)
-        .config("spark.ui.showConsoleProgress", False)
-        .getOrCreate()
-    )
+@dataclass
+class Screen:
+    """What is going on: a live table on a terminal, a line whenever something changed elsewhere."""
+
+    demo: Demo
+    state: str = "starting"
+    started: float = field(default_factory=time.monotonic)
+    _told: tuple[object, ...] = ()
+
+    def say(self, state: str) -> None:
+        self.state = state
+        console.print(f"[dim]{self.elapsed():4.0f} s[/]  {state}", soft_wrap=True)
+
+    def elapsed(self) -> float:
+        return time.monotonic() - self.started
+
+    def watch(self, children: list[Child], until: Callable[[], bool]) -> None:
+        """Show progress until something holds; stop if a child died before."""
+        if not console.is_terminal:
+            self._wait(children, until, self._print_line)
+            return
+        with Live(self._picture(), console=console, transient=True, auto_refresh=False) as live:
+            self._wait(children, until, lambda: live.update(self._picture(), refresh=True))
+
+    def _wait(
+        self, children: list[Child], until: Callable[[], bool], show: Callable[[], None]
+    ) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not until():
+            broken = [child for child in children if child.poll() not in (None, 0)]
+            if broken or time.monotonic() > deadline:
+                why = "A process ended early" if broken else f"No end after {PATIENCE_S} s"
+                raise SystemExit(f"{why}; {self.demo.folder / 'log.txt'} says more.")
+            show()
+            time.sleep(PAUSE_S)
+
+    def _progress(self) -> str:
+        demo = self.demo
+        return (
+            f"orders sent {demo.count('orders'):,}, read {demo.orders_read():,}; "
+            f"batches {demo.committed()}; totals written {demo.count('totals')}"
+        )
+
+    def _print_line(self) -> None:
+        if (self.state, self.demo.committed()) != self._told:
+            self._told = (self.state, self.demo.committed())
+            console.print(f"{self.elapsed():4.0f} s  {self._progress()}", soft_wrap=True)
+
+    def _picture(self) -> Group:
+        table = Table("window", "region", "orders", "value", title="Newest totals", min_width=44)
+        for _, total in self.demo.read("totals")[-ROWS_SHOWN:]:
+            texts = (total["window"], total["region"], total["orders"], f"{total['value']:,}")
+            table.add_row(*map(str, texts))
+        done = self.demo.orders_read() * 40 // ORDERS
+        bar = Text("█" * done, style="green") + Text("░" * (40 - done), style="dim")
+        head = Text(f"{self.elapsed():4.0f} s  {self.state}")
+        return Group(head, bar, Text(self._progress()), table)
 
 
-def dear_orders(spark: SparkSession, address: str) -> DataFrame:
-    """Number and value of orders above the minimum price, by region, as a stream."""
-    stream = (
-        spark.readStream.format("rocketmq")
-        .option("broker", address)
-        .option("subscribe", "orders")
-        .option("startingOffsets", "earliest")
-        .option("sql", f"price > {MINIMUM_PRICE}")
-        .option("maxOffsetsPerTrigger", BATCH_SIZE)
-        .load()
-    )
-    return (
-        stream.selectExpr("tags AS region", "CAST(CAST(body AS STRING) AS INT) AS price")
-        .groupBy("region")
-        .agg(F.count("*").alias("orders"), F.sum("price").alias("value"))
-    )
+# ------------------------------------------------------------------------------------------ proving
 
 
-def run_to_the_end(totals: DataFrame, checkpoint: Path) -> None:
-    """Run the query over all that is there now, telling about each micro-batch."""
-    query = (
-        totals.writeStream.format("memory")
-        .queryName("totals")
-        .outputMode("complete")
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    told = -1
-    running = True
-    while running:
-        running = not query.awaitTermination(1)
-        for progress in query.recentProgress:
-            if progress.batchId > told and progress.numInputRows:
-                told = progress.batchId
-                rate = progress.processedRowsPerSecond
-                console.print(f"  batch {told}: {progress.numInputRows:,} rows, {rate:,.0f} rows/s")
+def expected_totals(sent: list[tuple[str, Document]]) -> dict[tuple[str, str], list[str]]:
+    """The orders of each window and region, worked out in plain Python."""
+    totals: dict[tuple[str, str], list[str]] = {}
+    for tag, order in sent:
+        if tag == "paid" and order["price"] > 20:
+            minute = order["second"] // WINDOW_SECONDS * (WINDOW_SECONDS // 60)
+            window = f"{minute // 60:02}:{minute % 60:02}"
+            totals.setdefault((window, order["region"]), []).append(order["order"])
+    return totals
 
 
-def totals_of(batch: list[tuple[str, int]]) -> dict[str, tuple[int, int]]:
-    """Number and value of these orders by region: what the query has to find."""
-    count: Counter[str] = Counter()
-    value: Counter[str] = Counter()
-    for region, price in batch:
-        count[region] += 1
-        value[region] += price
-    return {region: (count[region], value[region]) for region in count}
+def prove(sent: list[tuple[str, Document]], written: list[tuple[str, Document]]) -> list[str]:
+    """What holds of the result, a line each; SystemExit naming the first thing that does not."""
+    price = {order["order"]: order["price"] for _, order in sent}
+    expected = expected_totals(sent)
+    places = Counter((total["window"], total["region"]) for _, total in written)
+    ids = Counter(name for _, total in written for name in total["ids"])
+    wanted = Counter(name for names in expected.values() for name in names)
+    claims = {
+        f"All {ORDERS:,} orders that the generator sent are in the topic, each once.": (
+            len(sent) == len(price) == ORDERS
+        ),
+        f"The SQL92 filter kept the right {len(wanted):,} of them.": ids.keys() == wanted.keys(),
+        "Each of those is in the totals exactly once, across the kill.": ids == wanted,
+        f"Each of the {len(expected)} windows by region was written exactly once.": (
+            places == Counter(dict.fromkeys(expected, 1))
+        ),
+        "Every count and every sum is that of a calculation without Spark.": all(
+            (total["orders"], total["value"]) == (len(names), sum(price[name] for name in names))
+            and sorted(total["ids"]) == sorted(names)
+            for _, total in written
+            for names in [expected.get((total["window"], total["region"]), [])]
+        ),
+    }
+    for claim, holds in claims.items():
+        if not holds:
+            raise SystemExit(f"This does not hold: {claim}")
+    return list(claims)
+
+
+# ----------------------------------------------------------------------------------------- the demo
+
+
+def run(demo: Demo, children: list[Child]) -> list[str]:
+    """The whole story; `children` always holds what must be ended if it breaks off."""
+    screen = Screen(demo)
+    screen.say(f"a generator sends {ORDERS:,} orders, Spark starts")
+    generator = demo.start("demo_orders.py", str(ORDERS), str(ORDERS_PER_SECOND))
+    children += [generator, demo.start_query()]
+    screen.watch(children, lambda: demo.committed() >= BATCHES_BEFORE_KILL)
+    killed = kill_in_a_batch(demo, children.pop())
+    screen.say(f"[bold red]killed the query (SIGKILL) with batch {killed} under way[/]")
+
+    children.append(demo.start_query())
+    screen.say("the same query starts again, on the same checkpoint")
+    screen.watch(children, lambda: demo.committed() > killed)
+    screen.say(f"batch {killed} was run again and is committed")
+    screen.watch(children, lambda: generator.poll() == 0 and demo.orders_read() == ORDERS)
+    sent = demo.read("orders")
+    demo.close_windows()
+    screen.say("all orders are read; an order of the next day closes the last windows")
+    expected = len(expected_totals(sent))
+    screen.watch(children, lambda: demo.count("totals") >= expected)
+    screen.watch(children, lambda: demo.committed() == demo.planned())
+    for child in children:
+        child.communicate()  # ends its standard input, on which it stops
+    screen.say("the query has stopped")
+    return prove(sent, demo.read("totals"))
+
+
+def kill_in_a_batch(demo: Demo, query: Child) -> int:
+    """Kill driver and JVM between the two entries that Spark logs for a batch; which one it was.
+
+    The batch may be unread, prepared, or committed in the topic but not in Spark's log: whatever
+    it is, the next run has to repeat it.
+    """
+    while demo.planned() == demo.committed() and query.poll() is None:
+        time.sleep(0.01)
+    os.killpg(query.pid, signal.SIGKILL)
+    query.communicate()
+    return demo.planned() - 1
 
 
 def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="pyspark-rocketmq-demo-"))
-    address = f"file:{folder / 'store'}"
-    rounds = [list(orders(ORDERS_PER_ROUND, seed)) for seed in (1, 2)]
-
     started = time.monotonic()
-    spark = start_spark(folder)
-    for number, batch in enumerate(rounds, start=1):
-        console.print(f"[bold]Round {number}[/]: sending {len(batch):,} orders, then a new query")
-        send(address, batch)
-        run_to_the_end(dear_orders(spark, address), folder / "checkpoint")
-    found = {row.region: (row.orders, row.value) for row in spark.table("totals").collect()}
-    spark.stop()
-
-    table = Table("region", "orders", "value", title=f"Orders above {MINIMUM_PRICE}")
-    for region, (count, value) in sorted(found.items()):
-        table.add_row(region, f"{count:,}", f"{value:,}")
-    console.print(table)
-    console.print(f"Store and checkpoint: {folder}", soft_wrap=True)
-    dear = [order for batch in rounds for order in batch if order[1] > MINIMUM_PRICE]
-    if found != totals_of(dear):
-        raise SystemExit(f"The totals differ from what was sent: {totals_of(dear)}")
-    console.print(
-        f"Proved in {time.monotonic() - started:.0f} s: of {sum(map(len, rounds)):,} orders the"
-        f" filter kept the right {len(dear):,}, and across a restart from the checkpoint each was"
-        " counted once.",
-        soft_wrap=True,
-    )
+    # Ending it ends its children too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    demo = Demo(folder)
+    children: list[Child] = []
+    try:
+        proved = run(demo, children)
+    finally:
+        for child in children:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.communicate()
+        shutil.rmtree(demo.scratch, ignore_errors=True)
+    console.print(f"\n[bold green]Proved in {time.monotonic() - started:.0f} s[/]")
+    for claim in proved:
+        console.print(f"  [green]✓[/] {claim}", soft_wrap=True)
+    console.print(f"\nStore, checkpoint and log are in {folder}. Have a look:", soft_wrap=True)
+    command = Path(sys.executable).with_name("rocketmq-broker")
+    console.print(f"  {command} tail totals --broker {demo.address}", soft_wrap=True)
+    console.print(f"  {command} check {folder / 'store'}", soft_wrap=True)
 
 
 if __name__ == "__main__":

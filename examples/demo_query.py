@@ -1,0 +1,98 @@
+"""The demo's query: paid orders, summed up by window and region, exactly once into a second topic.
+
+    python examples/demo_query.py BROKER FOLDER
+
+Runs until its standard input ends, or until somebody kills it. Started again on the same folder,
+it goes on from the checkpoint there.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+ORDER = "order STRING, second LONG, region STRING, price INT"
+SQL92 = "TAGS = 'paid' AND price > 20"
+# A JVM that lives for half a minute gains nothing from the second compiler.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+
+
+def start_spark(folder: Path) -> SparkSession:
+    """Spark on two threads; whatever it writes by itself goes to the folder too."""
+    builder: SparkSession.Builder = SparkSession.builder
+    return (
+        builder.master("local[2]")
+        .appName("pyspark-rocketmq demo")
+        .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={folder} {QUICK}")
+        .config("spark.local.dir", str(folder))
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", 2)
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.ui.enabled", False)
+        .config("spark.ui.showConsoleProgress", False)
+        .getOrCreate()
+    )
+
+
+def read_orders(spark: SparkSession, address: str) -> DataFrame:
+    """Orders that pass the filter, which runs in the source, on properties alone."""
+    messages = (
+        spark.readStream.format("rocketmq")
+        .option("broker", address)
+        .option("subscribe", "orders")
+        .option("startingOffsets", "earliest")
+        .option("sql", SQL92)
+        .option("maxOffsetsPerTrigger", 600)
+        .load()
+    )
+    order = F.from_json(F.col("body").cast("string"), ORDER).alias("o")
+    return messages.select(order).select("o.*", F.timestamp_seconds("o.second").alias("time"))
+
+
+def sum_up(orders: DataFrame) -> DataFrame:
+    """One message for each window of five minutes and region, once the window is over."""
+    totals = (
+        orders.withWatermark("time", "2 minutes")
+        .groupBy(F.window("time", "5 minutes"), "region")
+        .agg(
+            F.count("*").alias("orders"),
+            F.sum("price").alias("value"),
+            F.collect_list("order").alias("ids"),
+        )
+    )
+    start = F.date_format("window.start", "HH:mm")
+    return totals.select(
+        F.to_json(F.struct(start.alias("window"), "region", "orders", "value", "ids")).alias(
+            "body"
+        ),
+        F.col("region").alias("tags"),
+        F.concat_ws("-", start, "region").alias("keys"),
+    )
+
+
+def write_totals(totals: DataFrame, address: str, checkpoint: Path) -> StreamingQuery:
+    """Start writing; exactly once is what the sink does unless told otherwise."""
+    return (
+        totals.writeStream.format("rocketmq")
+        .option("broker", address)
+        .option("topic", "totals")
+        .option("checkpointLocation", str(checkpoint))
+        .start()
+    )
+
+
+def main(address: str, folder: Path) -> None:
+    spark = start_spark(folder / "spark")
+    query = write_totals(sum_up(read_orders(spark, address)), address, folder / "checkpoint")
+    sys.stdin.read()
+    query.stop()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
