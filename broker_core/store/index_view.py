@@ -104,8 +104,10 @@ class IndexView:
             yield from self._rebuild(self._recovery).lookup(wanted, begin_ms, end_ms)
         for file in reversed(files):
             header = file.header
+            if header.entry_count <= 1:
+                continue  # nothing is in it, not even a sign of how many slots it has
             if header.begin_timestamp <= end_ms and header.end_timestamp >= begin_ms:
-                file.slots = self._slots_of(file, files)
+                file.slots = self._slots_of(file)
                 yield from file.lookup(wanted, begin_ms, end_ms)
             if header.begin_timestamp < begin_ms:
                 return
@@ -119,12 +121,11 @@ class IndexView:
                 continue  # retention was faster
         return files
 
-    def _slots_of(self, file: IndexFile, files: list[IndexFile]) -> int:
-        """How many slots a file has; any of the same length that has entries tells."""
+    def _slots_of(self, file: IndexFile) -> int:
+        """How many slots a file with entries has; others of the same length have as many."""
         length = len(file.data)
         if length not in self._slots:
-            telling = (f for f in files if len(f.data) == length and f.header.entry_count > 1)
-            self._slots[length] = next(telling, file).slots
+            self._slots[length] = file.slots
         return self._slots[length]
 
     def _rebuild(self, recovery: RecoveryPlan) -> _RebuiltIndex:
