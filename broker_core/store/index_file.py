@@ -148,6 +148,15 @@ class IndexFile:
         return IndexHeader.decode(self.data)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing is in it; CorruptRecordError if its header contradicts itself."""
+        for _ in range(2):  # a writer raises one number after the other
+            header = self.header
+            if header.entry_count > 1 or header.slot_count == 0:
+                return header.entry_count <= 1
+        raise self._corrupt(f"counts {header.slot_count} slots in use but no entries")
+
+    @property
     def slots(self) -> int:
         """How many slots the file has; found from its size and content if nobody said."""
         if self._slots is None:

@@ -88,7 +88,7 @@ class IndexView:
     ) -> Iterator[int]:
         """Candidates between what the files cover, and before and behind all of it."""
         at = self._log.start
-        for header in [file.header for file in files if file.header.entry_count > 1]:
+        for header in [file.header for file in files if not file.is_empty]:
             if header.begin_physical_offset > at:
                 gap = _RebuiltIndex(self._log, at, header.begin_physical_offset)
                 yield from gap.lookup(wanted, begin_ms, end_ms)
@@ -102,14 +102,16 @@ class IndexView:
             last = _last_kept(self._recovery.index)
             files = [file for file in files if last is None or int(file.path.name) <= last]
             yield from self._rebuild(self._recovery).lookup(wanted, begin_ms, end_ms)
+        is_bounded = (begin_ms, end_ms) != ALL_TIMES
         for file in reversed(files):
             header = file.header
-            if header.entry_count <= 1:
-                continue  # nothing is in it, not even a sign of how many slots it has
-            if header.begin_timestamp <= end_ms and header.end_timestamp >= begin_ms:
+            if file.is_empty:
+                continue  # not even a sign of how many slots it has
+            is_inside = header.begin_timestamp <= end_ms and header.end_timestamp >= begin_ms
+            if is_inside or not is_bounded:
                 file.slots = self._slots_of(file)
                 yield from file.lookup(wanted, begin_ms, end_ms)
-            if header.begin_timestamp < begin_ms:
+            if is_bounded and header.begin_timestamp < begin_ms:
                 return
 
     def _files(self) -> list[IndexFile]:

@@ -164,3 +164,13 @@ def test_a_file_too_short_to_be_an_index_is_corrupt(tmp_path: Path, size: int) -
 
     with pytest.raises(CorruptRecordError, match=str(path)):
         _ = IndexFile(path).slots
+
+
+def test_a_header_that_lost_its_count_is_not_taken_for_an_empty_file(tmp_path: Path) -> None:
+    path = make(tmp_path / "i", 7, 20, [3, 11])
+    content = bytearray(path.read_bytes())
+    content[36:40] = (1).to_bytes(4, "big")
+    path.write_bytes(content)
+
+    with pytest.raises(CorruptRecordError, match="counts 2 slots in use but no entries"):
+        _ = IndexFile(path).is_empty
