@@ -67,7 +67,9 @@ class PieceReader:
 
     def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         """Batches of the piece, in order."""
-        rest = self._first_look(piece)
+        return self._read(self._first_look(piece))
+
+    def _read(self, rest: OffsetRange) -> Iterator[pa.RecordBatch]:
         while rest.size:
             try:
                 for frames in self._pull(rest):
@@ -79,9 +81,25 @@ class PieceReader:
                 if left == rest:
                     raise
                 rest = left
+            except CorruptRecordError as error:
+                if not self._options.skip_corrupt:
+                    raise
+                yield from self._read_around(rest, error)
+                return
             else:
                 self._require_end(rest)
                 return
+
+    def _read_around(
+        self, rest: OffsetRange, error: CorruptRecordError
+    ) -> Iterator[pa.RecordBatch]:
+        """Close in on a message that the broker can't find for damage, by halves, and skip it."""
+        if rest.size == 1:
+            _log_skipped(rest.queue, rest.start, error)
+            return
+        middle = LogicalOffset((rest.start + rest.end) // 2)
+        yield from self._read(replace(rest, end=middle))
+        yield from self._read(replace(rest, start=middle))
 
     def _first_look(self, piece: Piece) -> OffsetRange:
         """The range to try. Known numbers are tried as they are: mostly all of it is there."""
@@ -119,12 +137,11 @@ class PieceReader:
                 yield from self._decoded(frames.slice(0, half))
                 yield from self._decoded(frames.slice(half, len(frames)))
                 return
-            log.warning(
-                "event=corrupt_record_skipped queue=%s offset=%d: %s",
-                frames.queue,
-                int(frames.offsets[0]),
-                error,
-            )
+            _log_skipped(frames.queue, int(frames.offsets[0]), error)
+
+
+def _log_skipped(queue: QueueRef | None, offset: int, error: CorruptRecordError) -> None:
+    log.warning("event=corrupt_record_skipped queue=%s offset=%d: %s", queue, offset, error)
 
 
 def held_now(broker: Broker, queue: QueueRef) -> Bounds:

@@ -15,7 +15,12 @@ import pyarrow as pa
 
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.outgoing import Outgoing, encode, join_properties
-from broker_core.errors import BrokerError, OffsetRangeError, TopicNotFoundError
+from broker_core.errors import (
+    BrokerError,
+    CorruptRecordError,
+    OffsetRangeError,
+    TopicNotFoundError,
+)
 from broker_core.filter.pipeline import MessageFilter, Pipeline
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 
@@ -41,6 +46,7 @@ class MemoryBroker:
         self.failures: list[BrokerError] = []
         self.calls: list[str] = []
         self.expire_while_reading: dict[QueueRef, int] = {}
+        self.damaged: set[tuple[QueueRef, int]] = set()
 
     def close(self) -> None:
         self.calls.append("close")
@@ -168,6 +174,10 @@ class MemoryBroker:
         if start < held.minimum or wanted.end > len(held.records):
             message = f"Queue {wanted.queue} does not hold {start} to {wanted.end}."
             raise OffsetRangeError(message, held.minimum, len(held.records))
+        for offset in range(start, min(start + batch_rows, wanted.end)):
+            if (wanted.queue, offset) in self.damaged:
+                message = f"Entry {offset} of queue {wanted.queue} is damaged."
+                raise CorruptRecordError(message)
         records = held.records[start : min(start + batch_rows, wanted.end)]
         sizes = np.array([len(record) for record in records], dtype=np.int32)
         fitting = max(1, int((sizes.cumsum(dtype=np.int64) <= batch_bytes).sum()))

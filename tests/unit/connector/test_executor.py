@@ -157,3 +157,14 @@ def test_damaged_records_are_left_out_one_by_one_when_asked_for(
 
     assert read(broker, piece(0, 10), skipCorrupt="true") == [0, 1, 2, 3, 5, 6, 7, 8]
     assert caplog.text.count("event=corrupt_record_skipped") == 2
+
+
+def test_messages_that_the_broker_can_t_find_for_damage_are_left_out_when_asked_for(
+    broker: MemoryBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.damaged = {(QUEUE, 3), (QUEUE, 4), (QUEUE, 9)}
+
+    assert read(broker, piece(0, 10), skipCorrupt="true") == [0, 1, 2, 5, 6, 7, 8]
+    assert caplog.text.count("event=corrupt_record_skipped") == 3
+    with pytest.raises(CorruptRecordError, match="Entry 3"):
+        read(broker, piece(0, 10))
