@@ -31,8 +31,8 @@ def dump(store: Path, topic: str | None, config: Path | None, as_json: bool) -> 
     only the log still knows are printed too.
     """
     with (
-        EmbeddedBroker.open(str(store), store, config=config) as broker,
         progress("Reading") as report,
+        EmbeddedBroker.open(str(store), store, config=config, progress=report) as broker,
     ):
         topics = Dump(broker.reader, broker.catalog, report).topics(topic)
         for piece in _json_pieces(topics) if as_json else _text_lines(topics):

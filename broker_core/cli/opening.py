@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from broker_core import open_broker
+from broker_core.cli.output import progress
+from broker_core.clients.address import parse_address
 
 if TYPE_CHECKING:
     from broker_core.api import Broker
@@ -46,7 +48,13 @@ def credential_options(command: _Command) -> _Command:
 def open_asked(
     address: str, mode: str = "r", *, create: bool = False, config: Path | None = None
 ) -> Broker:
-    """Open the broker at an address with the credentials that were given, if any."""
+    """Open the broker at an address with the credentials that were given, if any.
+
+    Recovery of a store that was not closed shows how far it is.
+    """
     given = click.get_current_context().find_root().params
     who = {name: given[name] for name in _OPTIONS if given.get(name) is not None}
-    return open_broker(address, mode, create, config, **who)
+    if mode == "r" or parse_address(address).path is None:
+        return open_broker(address, mode, create, config, **who)
+    with progress("Recovering") as report:
+        return open_broker(address, mode, create, config, progress=report)

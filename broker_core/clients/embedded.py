@@ -96,7 +96,7 @@ class EmbeddedBroker:
             if mode == "r":
                 if settings.given:
                     settings = settings.agreeing_with(root)
-                return cls(address, StoreReader(root, settings))
+                return cls(address, StoreReader(root, settings, progress=progress))
             writer = StoreWriter.open(root, settings, create=create, options=options)
         except OSError as error:
             raise storage_error(error, "open the store", root) from error

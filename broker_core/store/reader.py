@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from broker_core.store.consume_queue import EntryColumns
     from broker_core.store.queue_view import TagSelect
     from broker_core.store.queue_writer import QueueKey
-    from broker_core.store.recovery import RecoveryPlan
+    from broker_core.store.recovery import Progress, RecoveryPlan
 
 # Entries examined at a time: 2 MB, or 10 MB where a filter may leave few of them.
 _STRETCH_ENTRIES = 100_000
@@ -57,14 +57,22 @@ class StoreReader:
     """One store, open for reading. Not thread-safe.
 
     StoreNotFoundError or FormatVersionError if no store that we read lies at `root`. Opening looks
-    at a few names, whatever the store's size.
+    at a few names, whatever the store's size; the first use of one that was left unclean scans
+    part of its log, and tells `progress` how far that is.
     """
 
-    def __init__(self, root: Path, settings: StoreSettings | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        settings: StoreSettings | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> None:
         self.settings = settings or StoreSettings()
         log_directories = self.settings.commit_log_directories(root)
         require_store(root, log_directories)
         self.root = root
+        self._progress = progress
         self.log = CommitLog(*log_directories)
         self._views: dict[QueueKey, QueueView] = {}
         self._state: StoreState | None = None
@@ -93,7 +101,7 @@ class StoreReader:
     def state(self) -> StoreState:
         """How the store was found."""
         if self._state is None:
-            self._state = examine_store(self.root, self.log, self.settings)
+            self._state = examine_store(self.root, self.log, self.settings, self._progress)
         return self._state
 
     @property

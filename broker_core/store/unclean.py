@@ -27,7 +27,7 @@ from broker_core.store.recovery import RecoveryKind, known_topics, plan
 if TYPE_CHECKING:
     from broker_core.store.commit_log import CommitLog
     from broker_core.store.queue_writer import QueueKey
-    from broker_core.store.recovery import RecoveryPlan
+    from broker_core.store.recovery import Progress, RecoveryPlan
     from broker_core.store.settings import StoreSettings
 
 _LOG = logging.getLogger(__name__)
@@ -57,8 +57,13 @@ class StoreState:
         return (self.marks, self.is_locked) == (read_marks(root), _is_locked(root))
 
 
-def examine_store(root: Path, log: CommitLog, settings: StoreSettings) -> StoreState:
-    """Find out how a store was left. Costs a few small reads unless it was left unclean."""
+def examine_store(
+    root: Path, log: CommitLog, settings: StoreSettings, progress: Progress | None = None
+) -> StoreState:
+    """Find out how a store was left. Costs a few small reads unless it was left unclean.
+
+    Then the log is scanned, and `progress` is told how far that is.
+    """
     for _ in range(_ATTEMPTS):
         state = StoreState(read_marks(root), _is_locked(root))
         is_bare = _lacks_queues(root, settings)
@@ -66,7 +71,8 @@ def examine_store(root: Path, log: CommitLog, settings: StoreSettings) -> StoreS
             return state
         try:
             # The marker of a store that was closed well does not know that its queues are gone.
-            planned = plan(root, settings.agreeing_with(root), distrust_tail=is_bare)
+            agreed = settings.agreeing_with(root)
+            planned = plan(root, agreed, distrust_tail=is_bare, progress=progress)
         except CorruptRecordError as error:
             found = replace(state, damage=error)
         else:
