@@ -169,8 +169,8 @@ class _Decoder:
         return pa.array(self._fields.integer(name), type=COLUMN_TYPES[name])
 
     def _topic(self) -> pa.Array:
-        if self._frames.queue is not None:
-            return repeated(self._frames.queue.topic, len(self._frames))
+        if self._fields.topic is not None:
+            return repeated(self._fields.topic, len(self._frames))
         bad = first_bad_topic(self._fields)
         if bad is not None:
             raise corrupt(self._frames, bad)

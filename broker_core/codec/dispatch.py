@@ -114,6 +114,8 @@ def dispatch_fields(
 
 def _topics(fields: RecordFields) -> tuple[list[str], NDArray[np.int32]]:
     """The distinct topics and each record's place among them."""
+    if fields.topic is not None:
+        return [fields.topic], np.zeros(len(fields.frames), dtype=np.int32)
     column = spans(fields.frames.buffer, fields.topic_starts, fields.topic_lengths)
     encoded = pc.dictionary_encode(column)
     codes = encoded.indices.to_numpy().astype(np.int32)

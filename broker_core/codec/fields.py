@@ -11,7 +11,7 @@ physical offset. Body checksums are checked only on demand, for they cost a pass
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,9 @@ from broker_core.codec.heads import HEAD
 from broker_core.codec.memory import keep_freed_memory
 from broker_core.codec.positions import (
     Places,
+    Positions,
     any_topic,
+    first_topic,
     host_growth,
     one_topic,
     other_topics,
@@ -47,6 +49,7 @@ class RecordFields:
     """Positions in `data`, one element a record; made by `locate`.
 
     `data` is the batch's buffer, or a copy of the records; `starts` says where each lies in it.
+    `topic` is the one that all records carry, where they were found to.
     """
 
     frames: FrameBatch
@@ -61,6 +64,7 @@ class RecordFields:
     topic_lengths: NDArray[np.int64]
     properties_starts: NDArray[np.int64]
     properties_lengths: NDArray[np.int64]
+    topic: str | None = None
     stored_bodies: pa.Array | None = None
 
     def integer(self, name: str) -> NDArray[np.integer]:
@@ -118,23 +122,58 @@ def examine(
     is_plain = bool(is_v1.all()) and not bool((sys_flags & layout.HOSTS_V6_MASK).any())
     is_broken = head["size"] != frames.sizes
     is_broken |= _misplaced(frames, head)
-    topic = frames.queue.topic.encode() if frames.queue is not None else None
-    stored = None
-    if is_plain and topic is not None and len(topic) <= layout.MAX_TOPIC_V1:
-        lengths = head["bodyLength"].astype(np.int64)
-        body_starts, lengths, is_outside = plain_bodies(places, lengths, topic)
-        if bodies and frames.size_bytes <= _EARLY_BYTES:
-            stored = spans(data, body_starts, lengths)
-        positions, is_wrong = one_topic(places, body_starts, lengths, topic)
-        is_broken |= is_outside
-    else:
+    found = _of_one_topic(frames, places, head, bodies) if is_plain and len(head) else None
+    if found is None:
         is_broken |= ~is_v1 & (head["magic"] != layout.MAGIC_V2)
-        positions, is_wrong = any_topic(places, sys_flags, is_v1)
-        if topic is not None:
-            is_broken |= other_topics(data, positions, is_wrong, topic)
-    is_broken |= is_wrong
-    fields = RecordFields(frames, data, starts, head, sys_flags, is_plain, *positions, stored)
+        found = _of_any_topic(frames, places, sys_flags, is_v1)
+    is_broken |= found.is_wrong
+    fields = RecordFields(
+        frames, data, starts, head, sys_flags, is_plain, *found.positions, found.topic, found.bodies
+    )
     return fields, _first(is_broken)
+
+
+class _Found(NamedTuple):
+    positions: Positions
+    is_wrong: NDArray[np.bool_]
+    topic: str | None = None
+    bodies: pa.Array | None = None
+
+
+def _of_one_topic(
+    frames: FrameBatch, places: Places, head: NDArray[np.void], bodies: bool
+) -> _Found | None:
+    """Look into plain records that carry the queue's topic, or all of them the first one's.
+
+    None if no queue is given and they do not.
+    """
+    topic = frames.queue.topic if frames.queue is not None else first_topic(places)
+    raw = topic.encode() if topic is not None else b""
+    if topic is None or len(raw) > layout.MAX_TOPIC_V1:
+        return None
+    lengths = head["bodyLength"].astype(np.int64)
+    body_starts, lengths, is_outside = plain_bodies(places, lengths, raw)
+    is_early = bodies and frames.size_bytes <= _EARLY_BYTES
+    stored = spans(places.data, body_starts, lengths) if is_early else None
+    positions, is_wrong = one_topic(places, body_starts, lengths, raw)
+    is_wrong |= is_outside
+    if frames.queue is None and is_wrong.any():
+        return None
+    return _Found(positions, is_wrong, topic, stored)
+
+
+def _of_any_topic(
+    frames: FrameBatch,
+    places: Places,
+    sys_flags: NDArray[np.int32],
+    is_v1: NDArray[np.bool_],
+) -> _Found:
+    """Look into records of any shape; with a queue given, those of other topics are wrong."""
+    positions, is_wrong = any_topic(places, sys_flags, is_v1)
+    if frames.queue is not None:
+        topic = frames.queue.topic.encode()
+        is_wrong |= other_topics(places.data, positions, is_wrong, topic)
+    return _Found(positions, is_wrong)
 
 
 def _read(
@@ -189,6 +228,8 @@ def first_bad_body(fields: RecordFields) -> int | None:
 
 def first_bad_topic(fields: RecordFields) -> int | None:
     """Number of the first record whose topic is not text."""
+    if fields.topic is not None:
+        return None
     topics = spans(fields.data, fields.topic_starts, fields.topic_lengths)
     try:
         topics.cast(pa.string())

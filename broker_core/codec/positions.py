@@ -39,6 +39,19 @@ class Places(NamedTuple):
     sizes: NDArray[np.int64]
 
 
+def first_topic(places: Places) -> str | None:
+    """The topic of the first of many V1/IPv4 records; None if there is no reading it."""
+    start, size = int(places.starts[0]), int(places.sizes[0])
+    record = places.data[start : start + size].tobytes()
+    at = layout.BODY + int.from_bytes(record[layout.BODY_LENGTH : layout.BODY], "big", signed=True)
+    if not layout.BODY <= at < size:
+        return None
+    try:
+        return record[at + 1 : at + 1 + record[at]].decode()
+    except UnicodeDecodeError:
+        return None
+
+
 def plain_bodies(
     places: Places, body_lengths: NDArray[np.int64], topic: bytes
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
