@@ -1,0 +1,7 @@
+"""The Spark session of the Spark tests."""
+
+from __future__ import annotations
+
+from tests.spark.conftest import spark
+
+__all__ = ["spark"]
