@@ -16,6 +16,7 @@ from broker_core.broker.topics import TopicConfig, TopicTable
 from broker_core.errors import RequestError, TopicNotFoundError
 from broker_core.store.config_files import backup
 from broker_core.store.foreign import batch_queue_error, batch_queue_topics
+from broker_core.store.segments import is_path_part
 from broker_core.types import QueueRef, TopicInfo
 
 if TYPE_CHECKING:
@@ -47,14 +48,14 @@ class Catalog:
         """Return all topics, sorted."""
         found = {*self.table().topics, *(topic for topic, _ in self._reader.queues())}
         found |= batch_queue_topics(self._reader.root)
-        return sorted(name for name in found if is_legal_topic(name))
+        return sorted(name for name in found if is_path_part(name))
 
     def config(self, topic: str) -> TopicConfig:
         """Return a topic's configuration; one that only has queues gets the usual one.
 
         InvalidNameError, TopicNotFoundError; FormatVersionError for one with batch queues.
         """
-        check_topic(topic)
+        self._admit(topic)
         config = self.table().topics.get(topic)
         if (config and config.is_batch) or topic in batch_queue_topics(self._reader.root):
             raise batch_queue_error(topic)
@@ -67,7 +68,17 @@ class Catalog:
 
     def queue_ids(self, topic: str) -> list[int]:
         """Return the queues of a topic that hold or held messages, sorted."""
-        return self._reader.queue_ids(check_topic(topic))
+        self._admit(topic)
+        return self._reader.queue_ids(topic)
+
+    def _admit(self, topic: str) -> None:
+        """Raise InvalidNameError unless the name is legal, or is one that the store has anyway.
+
+        Brokers make a topic of their own name, which may be that of a host, with dots.
+        """
+        if is_legal_topic(topic) or (is_path_part(topic) and topic in self.names()):
+            return
+        check_topic(topic)
 
     def describe(self, topic: str) -> TopicInfo:
         """Return what there is to know of a topic; errors as for `config`."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker_core.broker.forgotten import ForgottenQueue, forgotten_queues
-from broker_core.broker.legal_names import check_topic
 from broker_core.broker.topics import PERM_DEFAULT
 from broker_core.codec.fields import locate
 from broker_core.codec.record import Record, decode_record
@@ -59,8 +58,6 @@ class Dump:
 
     def topics(self, only: str | None = None) -> Iterator[DumpedTopic]:
         """Yield all topics, or one, by name; those of which only the log knows as well."""
-        if only is not None:
-            check_topic(only)
         known = self._catalog.names()
         lost: dict[str, list[ForgottenQueue]] = {}
         for queue in forgotten_queues(self._reader, known, self._report):

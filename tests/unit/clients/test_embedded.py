@@ -127,6 +127,21 @@ def test_a_name_that_is_no_name_reaches_no_path(broker: EmbeddedBroker, name: st
     assert stores.snapshot(broker.reader.root) == before
 
 
+def test_a_topic_that_a_broker_named_after_its_host_is_read(broker: EmbeddedBroker) -> None:
+    path = broker.reader.root / "config" / "topics.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    row = document["topicConfigTable"]["orders"] | {"topicName": "host.example.com"}
+    document["topicConfigTable"]["host.example.com"] = row
+    document["topicConfigTable"]["../etc"] = row
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+    assert broker.topics() == ["host.example.com", "orders"]
+    assert broker.describe("host.example.com").read_queues == 4
+    assert broker.read("host.example.com").num_rows == 0
+    with pytest.raises(InvalidNameError):
+        broker.describe("../etc")
+
+
 def test_a_missing_topic_is_named_with_one_that_is_near(broker: EmbeddedBroker) -> None:
     for call in (
         lambda: broker.describe("order"),

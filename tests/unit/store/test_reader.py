@@ -15,6 +15,7 @@ from broker_core.store.commit_log import CommitLog
 from broker_core.store.consume_queue import ENTRY, ConsumeQueue
 from broker_core.store.reader import StoreReader
 from broker_core.store.segments import list_segments, segment_name
+from broker_core.store.settings import StoreSettings
 from tests.kit import fixtures, stores
 
 MESSAGES = 250
@@ -119,6 +120,19 @@ def test_offsets_out_of_range_are_refused_with_what_there_is(
 def test_a_queue_that_never_was_is_empty(reader: StoreReader) -> None:
     assert reader.queue_range("orders", 5) == (0, 0)
     assert reader.queue_range("nothing", 0) == (0, 0)
+
+
+def test_a_log_spread_over_several_directories_is_one_log(root: Path, tmp_path: Path) -> None:
+    other = tmp_path / "disk2"
+    other.mkdir()
+    first = list_segments(root / "commitlog")[0].path
+    shutil.move(first, other / first.name)
+    settings = StoreSettings.load({"storePathCommitLog": f"{root}/commitlog,{other}"})
+
+    reader = StoreReader(root, settings)
+
+    assert reader.log_range()[0] == 0
+    assert len(bodies(reader, 0, MESSAGES)) == MESSAGES
 
 
 # Where the queue ends
