@@ -30,7 +30,7 @@ from broker_core.clients.remoting.offsets import Offsets
 from broker_core.clients.remoting.pull import BatchLimits, Puller
 from broker_core.clients.remoting.settings import ClusterSettings
 from broker_core.clients.remoting.topics import Topics
-from broker_core.clients.remoting.transactions import HalfMessage, Transactions
+from broker_core.clients.remoting.transactions import ClusterHalf, Transactions
 from broker_core.clients.remoting.writing import Writing
 from broker_core.codec.decode import DEFAULT_COLUMNS, decode, schema_of
 from broker_core.errors import OffsetRangeError, RequestError, UnsupportedError
@@ -248,13 +248,13 @@ class ClusterBroker:
         self._require_writing("append")
         return self._writing.append(self._wrapped_messages(messages), flush)
 
-    def prepare(self, messages: Outgoing, group: str | None = None) -> list[HalfMessage]:
+    def prepare(self, messages: Outgoing, group: str | None = None) -> list[ClusterHalf]:
         """Send a batch as half messages, which nobody sees until `end` commits them."""
         self._require_writing("prepare")
         own = self._settings.producer_group if group is None else group
         return self._writing.prepare(self._wrapped_messages(messages), self._wrap(own))
 
-    def end(self, halves: Sequence[HalfMessage], *, is_commit: bool) -> None:
+    def end(self, halves: Sequence[ClusterHalf], *, is_commit: bool) -> None:
         """Commit half messages, or roll them back; not idempotent on an Apache cluster."""
         self._require_writing("end a transaction")
         Transactions(self._directory).end(halves, is_commit=is_commit)

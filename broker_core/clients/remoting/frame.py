@@ -162,6 +162,7 @@ class FrameReader:
         if total < 4 or total + 4 > self._max_frame_bytes:
             raise MalformedFrameError(
                 f"a frame of {total} bytes is announced, the limit is {self._max_frame_bytes}"
+                f" (max_frame_bytes)"
             )
         if header > total - 4:
             raise MalformedFrameError(f"a frame of {total} bytes claims a header of {header}")

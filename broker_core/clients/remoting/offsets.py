@@ -31,6 +31,8 @@ from broker_core.types import LogicalOffset, QueueRef
 
 _log = logging.getLogger(__name__)
 
+_MOMENT_S = 0.2
+
 Bounds = tuple[LogicalOffset, LogicalOffset]
 
 
@@ -43,7 +45,8 @@ class Offsets:
 
     def bounds(self, topic: str) -> dict[QueueRef, Bounds]:
         """Return (min, max) of every readable queue; (0, 0) for one that never held any."""
-        route = self._directory.routes.find(check_topic(topic), max_age_s=0.0)
+        # Not older than a moment, but known routes serve while no name server can be asked.
+        route = self._directory.routes.find(check_topic(topic), max_age_s=_MOMENT_S)
         self.settle(topic)
         found: dict[QueueRef, Bounds] = {}
         for broker_name, queues in _by_broker(route.readable()):

@@ -33,12 +33,13 @@ from broker_core.errors import (
     UnknownTransactionError,
 )
 
+_PREPARED = int(SysFlag.PREPARED)
 _COMMIT = 8
 _ROLLBACK = 12
 _IN_FLIGHT = 64
 
 
-class HalfMessage(NamedTuple):
+class ClusterHalf(NamedTuple):
     """Where a half message lies: all that is needed to decide on it, from any process."""
 
     broker_name: str
@@ -57,17 +58,17 @@ def as_halves(messages: Outgoing, group: str) -> Outgoing:
         pc.match_substring_regex(text, r"(^|\x02)$"), pa.scalar(b""), pa.scalar(b"\x02")
     )
     joined = pc.binary_join_element_wise(text, ended, pa.scalar(marks), pa.scalar(b""))
-    return replace(messages, properties=joined, sys_flags=messages.sys_flags | SysFlag.PREPARED)
+    return replace(messages, properties=joined, sys_flags=messages.sys_flags | _PREPARED)
 
 
-def half_message(receipt: Receipt, group: str) -> HalfMessage:
+def half_message(receipt: Receipt, group: str) -> ClusterHalf:
     """What a broker's acknowledgement says of a half message."""
     try:
         (physical_offset,) = receipt.answer.physical_offsets(1).tolist()
     except ValueError as error:
         text = f"Broker {receipt.queue.broker_name} acknowledged a half message oddly ({error})."
         raise RemotingProtocolError(text) from error
-    return HalfMessage(
+    return ClusterHalf(
         receipt.queue.broker_name,
         receipt.queue.topic,
         group,
@@ -83,7 +84,7 @@ class Transactions:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
-    def end(self, halves: Sequence[HalfMessage], *, is_commit: bool) -> None:
+    def end(self, halves: Sequence[ClusterHalf], *, is_commit: bool) -> None:
         """Commit or roll back half messages, in order on each broker.
 
         A decision whose answer is lost is sent again, which may deliver the message twice.
@@ -92,13 +93,13 @@ class Transactions:
             UnknownTransactionError: A half is not there, or belongs to another group.
             UnavailableError: A broker could not be asked within `send_timeout_ms`.
         """
-        by_broker: dict[str, list[HalfMessage]] = defaultdict(list)
+        by_broker: dict[str, list[ClusterHalf]] = defaultdict(list)
         for half in halves:
             by_broker[half.broker_name].append(half)
         for broker_name in sorted(by_broker):
             self._end_on(broker_name, by_broker[broker_name], is_commit)
 
-    def _end_on(self, broker_name: str, halves: list[HalfMessage], is_commit: bool) -> None:
+    def _end_on(self, broker_name: str, halves: list[ClusterHalf], is_commit: bool) -> None:
         patience_ms = self._directory.settings.send_timeout_ms
         patience, backoff = Deadline.after_ms(patience_ms), Backoff()
         left = halves
@@ -117,7 +118,7 @@ class Transactions:
                 patience = Deadline.after_ms(patience_ms)
                 backoff.reset()
 
-    def _end_some(self, broker_name: str, halves: list[HalfMessage], is_commit: bool) -> int:
+    def _end_some(self, broker_name: str, halves: list[ClusterHalf], is_commit: bool) -> int:
         """Decide on a few halves at once; how many of the first are decided."""
         server = self._directory.routes.find(halves[0].topic).broker(broker_name).master
         connection = self._directory.connections.to(server)
@@ -131,7 +132,7 @@ class Transactions:
         return len(halves)
 
 
-def _end_request(half: HalfMessage, is_commit: bool) -> Request:
+def _end_request(half: ClusterHalf, is_commit: bool) -> Request:
     ext = {
         "producerGroup": half.group,
         "tranStateTableOffset": str(half.queue_offset),
@@ -148,7 +149,7 @@ def _end_request(half: HalfMessage, is_commit: bool) -> Request:
     )
 
 
-def _failure(answer: Command, half: HalfMessage, who: str) -> BrokerError | None:
+def _failure(answer: Command, half: ClusterHalf, who: str) -> BrokerError | None:
     if answer.code == ResponseCode.SUCCESS:
         return None
     error = refusal(answer, who)

@@ -23,7 +23,7 @@ from broker_core.clients.remoting.frame import RemotingProtocolError
 from broker_core.clients.remoting.send import Sender
 from broker_core.clients.remoting.send_plan import ANY_LANE, plan_pieces
 from broker_core.clients.remoting.send_share import Receipt
-from broker_core.clients.remoting.transactions import HalfMessage, as_halves, half_message
+from broker_core.clients.remoting.transactions import ClusterHalf, as_halves, half_message
 from broker_core.codec import layout
 from broker_core.codec.compression import compress, compression_flags
 from broker_core.codec.gather import span_arrays
@@ -115,9 +115,9 @@ class Writing:
             queue_ids, queue_offsets, physical_offsets, _record_sizes(messages), _now_ms()
         )
 
-    def prepare(self, messages: Outgoing, group: str) -> list[HalfMessage]:
+    def prepare(self, messages: Outgoing, group: str) -> list[ClusterHalf]:
         """Send a batch as half messages of a producer group; where they lie, in order."""
-        halves: list[HalfMessage | None] = [None] * len(messages)
+        halves: list[ClusterHalf | None] = [None] * len(messages)
         for receipt in self._deliver(as_halves(messages, group), group, False):
             halves[int(receipt.piece.rows[0])] = half_message(receipt, group)
         return [half for half in halves if half is not None]

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from broker_core.clients.remoting.cluster import ClusterBroker
 from broker_core.clients.remoting.send_plan import ANY_LANE
-from broker_core.codec.outgoing import Outgoing, join_properties
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
-from tests.interop.kit.servers import Broker, NameServer
-from tests.interop.remoting.opening import await_count, opened
+from tests.interop.remoting.masters import batch, two_masters
+from tests.interop.remoting.opening import await_count
 from tests.interop.remoting.rows import offsets_of, whole
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -24,52 +19,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 COUNT = 40_000
 
 
-@dataclass
-class Cluster:
-    """Two of each; a master that was killed can be started again, at another address."""
-
-    name_servers: tuple[NameServer, NameServer]
-    masters: dict[str, Broker]
-    scratch: Path
-
-    def start(self, name: str) -> None:
-        addresses = ";".join(server.address for server in self.name_servers)
-        settings = {"brokerName": name, "namesrvAddr": addresses}
-        self.masters[name] = Broker(
-            self.scratch / name, self.name_servers[0], self.scratch, settings
-        )
-
-    def open(self, brokers: int = 2) -> ClusterBroker:
-        return opened(*(server.address for server in self.name_servers), brokers=brokers)
-
-
-@pytest.fixture
-def cluster(apache: None, tmp_path: Path) -> Iterator[Cluster]:
-    with NameServer(tmp_path) as first, NameServer(tmp_path) as second:
-        found = Cluster((first, second), {}, tmp_path)
-        try:
-            for name in ("broker-a", "broker-b"):
-                found.start(name)
-            yield found
-        finally:
-            for process in (*found.masters.values(), first, second):
-                process.kill()
-
-
-def batch(lanes: np.ndarray[tuple[int], np.dtype[np.int32]], prefix: str) -> Outgoing:
-    count = len(lanes)
-    keys = pa.array([f"{prefix}-{number}" for number in range(count)])
-    return Outgoing(
-        topics=["Spread"],
-        topic_codes=np.zeros(count, dtype=np.int32),
-        queue_ids=lanes,
-        bodies=pa.array([b"body %d" % number for number in range(count)], type=pa.binary()),
-        properties=join_properties([("UNIQ_KEY", keys)], count),
-    )
-
-
-def test_reads_and_writes_go_on_while_servers_come_and_go(cluster: Cluster) -> None:
-    with cluster.open() as ours:
+def test_reads_and_writes_go_on_while_servers_come_and_go(apache: None, tmp_path: Path) -> None:
+    with two_masters(tmp_path) as cluster, cluster.open() as ours:
         created = ours.create_topic("Spread", 4)
         assert [str(queue) for queue in created.queues] == [
             "Spread/broker-a/0",

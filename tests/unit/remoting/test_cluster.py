@@ -127,6 +127,17 @@ def test_broker_that_is_down_counts_with_what_it_said_last(
     assert client.offsets("orders") == {A0: (0, 11), B0: (0, 0), B1: (0, 20)}
 
 
+def test_known_cluster_is_asked_without_its_name_servers(
+    client: ClusterBroker, cluster: FakeCluster, brokers: tuple[FakeBroker, FakeBroker]
+) -> None:
+    known = client.offsets("orders")
+    cluster.name_server.close()
+    brokers[0].put("orders", 0, b"new")
+    client._directory.routes.expire("orders")
+
+    assert client.offsets("orders") == {**known, A0: (0, 11)}
+
+
 def test_broker_that_was_never_reached_is_unavailable(
     client: ClusterBroker, brokers: tuple[FakeBroker, FakeBroker]
 ) -> None:
