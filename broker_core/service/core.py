@@ -110,6 +110,13 @@ class Core:
                 if not self._is_closed:
                     self._idle.append(broker)
 
+    def trim(self) -> None:
+        """Let go of readers that nobody uses, and with them of files that were deleted."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for broker in idle:
+            broker.reader.close()
+
     def begin_stop(self) -> None:
         """Let those who wait for messages end."""
         self.is_stopping = True
@@ -123,9 +130,7 @@ class Core:
         """Flush, mark the store closed, give the lock back; brokers on loan stay readable."""
         with self._lock:
             self._is_closed = True
-            idle, self._idle = self._idle, []
-        for broker in idle:
-            broker.reader.close()
+        self.trim()
         self.writer.close()
 
     def _take(self) -> EmbeddedBroker:

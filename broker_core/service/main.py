@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 GRACE_S = 5.0
 DELAY_INTERVAL_MS = 100
+TRIM_INTERVAL_MS = 30_000
 
 
 class RecoveryLog:
@@ -153,6 +154,7 @@ def services(broker: BrokerProcess) -> list[Service]:
     return [
         Service("flush", settings.flush_interval_ms, flush),
         Service("retention", settings.clean_interval_ms, core.writer.delete_expired),
+        Service("trim", TRIM_INTERVAL_MS, core.trim),
         Service("delay", DELAY_INTERVAL_MS, lambda: _deliver_delayed(core)),
         Service("check-back", check_ms, broker.server.questions.check_back),
     ]

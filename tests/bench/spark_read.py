@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +24,7 @@ from tests.bench.figure import (
 )
 from tests.bench.peers.kafka import KafkaBroker
 from tests.bench.spark_session import batch_seconds, session, stream_seconds, trigger_seconds
+from tests.kit.served import ServeCommand
 
 COLUMN_SETS = {
     "": "topic,queueId,queueOffset,storeTimestamp,keys,body",
@@ -37,6 +38,8 @@ NAMES = (
             "read.stream.embedded.vs_ceiling",
             "read.batch.embedded.vs_ceiling",
             "read.stream.embedded.vs_kafka",
+            "read.stream.remote.vs_ceiling",
+            "read.stream.remote.vs_kafka",
         )
         for suffix in COLUMN_SETS
     ),
@@ -60,7 +63,9 @@ def run(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
         if broker:
             tell(f"kafka: writing {ROWS:,} messages")
             fill_kafka(spark, broker)
-        bench = _Bench(spark, scratch, store, broker)
+        is_served = any(".remote." in name for name in names)
+        served = stack.enter_context(_served(store)) if is_served else ""
+        bench = _Bench(spark, scratch, store, broker, served)
         for suffix, columns in COLUMN_SETS.items():
             yield from bench.stream(suffix, columns, names)
             yield from bench.batch(suffix, columns, names)
@@ -80,34 +85,52 @@ def fill_kafka(spark: SparkSession, broker: KafkaBroker) -> None:
     writer.option("topic", TOPIC).save()
 
 
+@contextmanager
+def _served(store: Path) -> Iterator[str]:
+    """The store behind gRPC, in a process of its own; its address."""
+    serve = ServeCommand(store, "--listen", "127.0.0.1:0")
+    try:
+        yield serve.wait_ready()
+    finally:
+        serve.stop()
+
+
 class _Bench:
     def __init__(
-        self, spark: SparkSession, scratch: Path, store: Path, kafka: KafkaBroker | None
+        self,
+        spark: SparkSession,
+        scratch: Path,
+        store: Path,
+        kafka: KafkaBroker | None,
+        served: str,
     ) -> None:
         self._spark = spark
         self._scratch = scratch
         self._store = store
         self._kafka = kafka
+        self._served = served
 
     def stream(self, suffix: str, columns: str, names: frozenset[str]) -> Iterator[Figure]:
         """A whole topic as one micro-batch."""
-        to_ceiling = f"read.stream.embedded.vs_ceiling{suffix}"
-        to_kafka = f"read.stream.embedded.vs_kafka{suffix}"
-        turns: dict[str, Turn] = {}
-        if to_ceiling in names or to_kafka in names:
-            turns["ours"] = lambda: self._stream(self._ours("readStream", columns))
-        if to_ceiling in names:
-            turns["ceiling"] = lambda: self._stream(self._ceiling("readStream", columns))
-        if to_kafka in names:
-            turns["kafka"] = lambda: self._stream(self._kafka_stream())
+        asked = {
+            (ours, peer): f"read.stream.{ours}.vs_{peer}{suffix}"
+            for ours in ("embedded", "remote")
+            for peer in ("ceiling", "kafka")
+        }
+        chosen = {pair: name for pair, name in asked.items() if name in names}
+        ways: dict[str, Turn] = {
+            "embedded": lambda: self._stream(self._ours("readStream", columns)),
+            "remote": lambda: self._stream(self._ours("readStream", columns, broker=self._served)),
+            "ceiling": lambda: self._stream(self._ceiling("readStream", columns)),
+            "kafka": lambda: self._stream(self._kafka_stream()),
+        }
+        turns = {way: turn for way, turn in ways.items() if any(way in pair for pair in chosen)}
         if not turns:
             return
         tell(f"read.stream{suffix} ({columns})")
         times = take_turns(turns)
-        if to_ceiling in names:
-            yield rate_figure(to_ceiling, ROWS, times["ours"], times["ceiling"], columns=columns)
-        if to_kafka in names:
-            yield rate_figure(to_kafka, ROWS, times["ours"], times["kafka"], columns=columns)
+        for (ours, peer), name in chosen.items():
+            yield rate_figure(name, ROWS, times[ours], times[peer], columns=columns)
 
     def batch(self, suffix: str, columns: str, names: frozenset[str]) -> Iterator[Figure]:
         """A whole topic as one batch."""

@@ -13,21 +13,20 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
 from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from broker_core.broker.finding import APACHE_LIMIT
 from broker_core.broker.messages import message_properties, single_record
-from broker_core.clients.remote.connection import Connection
 from broker_core.clients.remote.options import RemoteOptions
+from broker_core.clients.remote.process_state import ProcessState
 from broker_core.clients.remote.pulling import pull
-from broker_core.clients.remote.sending import Parcel, Sender, single_parcel
-from broker_core.clients.remote.topic_cache import TopicCache
+from broker_core.clients.remote.sending import Parcel, single_parcel
 from broker_core.clients.remote.transactions import RemoteTransactions
 from broker_core.codec.decode import ALL_COLUMNS, DEFAULT_COLUMNS, decode, schema_of
-from broker_core.codec.ids import UniqueIds, offset_id
+from broker_core.codec.ids import offset_id
 from broker_core.codec.javahash import index_hash, java_hash
 from broker_core.codec.outgoing import encode
 from broker_core.errors import (
@@ -64,16 +63,6 @@ def open_client(address: BrokerAddress, mode: str, **options: Any) -> RemoteBrok
     return broker
 
 
-class _Here(NamedTuple):
-    """What belongs to one process."""
-
-    pid: int
-    connection: Connection
-    sender: Sender
-    topics: TopicCache
-    unique_ids: UniqueIds
-
-
 class RemoteBroker:
     """A Broker (api.py) behind gRPC. Thread-safe, and usable in forked processes."""
 
@@ -84,7 +73,7 @@ class RemoteBroker:
         self._options = options
         self._is_writable = is_writable
         self._turn = random.randrange(1 << 16)
-        self._made = self._make()
+        self._made = ProcessState.make(self._parsed, self._options)
 
     @property
     def address(self) -> str:
@@ -92,8 +81,9 @@ class RemoteBroker:
         return self._parsed.text
 
     def greet(self) -> None:
-        """Make sure that a broker answers."""
-        self._here.connection.greeting()
+        """Make sure that a broker answers, soon."""
+        patience_ms = min(self._options.connect_ms, self._options.retry_ms)
+        self._here.connection.greeting(patience_ms)
 
     def close(self) -> None:
         """Close the connection."""
@@ -111,17 +101,11 @@ class RemoteBroker:
     ) -> None:
         self.close()
 
-    def _make(self) -> _Here:
-        connection = Connection(self._parsed, self._options)
-        return _Here(
-            os.getpid(), connection, Sender(connection), TopicCache(connection), UniqueIds()
-        )
-
     @property
-    def _here(self) -> _Here:
+    def _here(self) -> ProcessState:
         if self._made.pid != os.getpid():
             # Not closed: sockets and locks are the parent's, which goes on using them.
-            self._made = self._make()
+            self._made = ProcessState.make(self._parsed, self._options)
         return self._made
 
     def _call(self, method: Method, request: Any) -> Any:

@@ -64,10 +64,10 @@ class Connection:
         if channel is not None:
             channel.close()
 
-    def greeting(self) -> Greeting:
+    def greeting(self, patience_ms: int | None = None) -> Greeting:
         """Return what the broker said of itself when it was greeted last."""
         known = self._greeting
-        return self.repeated(self._greet) if known is None else known
+        return self.repeated(self._greet, patience_ms) if known is None else known
 
     def call(self, method: Method, request: Any, *, timeout_s: float | None = None) -> Any:
         """Ask and wait for the answer; repeated after a break where that does no harm."""
@@ -93,9 +93,10 @@ class Connection:
             replies: Iterator[bytes] = self._stub(method)(request, metadata=self.options.metadata())
             return replies
 
-    def repeated(self, ask: Callable[[], Answer]) -> Answer:
+    def repeated(self, ask: Callable[[], Answer], patience_ms: int | None = None) -> Answer:
         """Ask until there is an answer, an error that repeating can't help, or no time left."""
-        deadline = Deadline.after_ms(self.options.retry_ms)
+        patience_ms = self.options.retry_ms if patience_ms is None else patience_ms
+        deadline = Deadline.after_ms(patience_ms)
         backoff = Backoff()
         while True:
             try:

@@ -20,11 +20,13 @@ class RemoteOptions:
     """Options of a `grpc://` broker. Secrets are not shown by `repr`.
 
     `timeout_ms` is for one call; `retry_ms` is for how long a call is repeated when the broker
-    can't be reached, so that a restart of it goes unnoticed.
+    can't be reached, so that a restart of it goes unnoticed. Opening is not repeated for longer
+    than `connect_ms`: the address may be wrong.
     """
 
     timeout_ms: int = 30_000
     retry_ms: int = 60_000
+    connect_ms: int = 20_000
     token: str | None = field(default=None, repr=False)
     access_key: str | None = None
     secret_key: str | None = field(default=None, repr=False)

@@ -1,0 +1,31 @@
+"""What a client has that belongs to one process: nothing of it may be used across a fork."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker_core.clients.remote.connection import Connection
+from broker_core.clients.remote.sending import Sender
+from broker_core.clients.remote.topic_cache import TopicCache
+from broker_core.codec.ids import UniqueIds
+
+if TYPE_CHECKING:
+    from broker_core.clients.address import BrokerAddress
+    from broker_core.clients.remote.options import RemoteOptions
+
+
+class ProcessState(NamedTuple):
+    """Sockets, locks, names and caches of one process."""
+
+    pid: int
+    connection: Connection
+    sender: Sender
+    topics: TopicCache
+    unique_ids: UniqueIds
+
+    @classmethod
+    def make(cls, address: BrokerAddress, options: RemoteOptions) -> ProcessState:
+        """Make it anew, for the process that calls."""
+        connection = Connection(address, options)
+        return cls(os.getpid(), connection, Sender(connection), TopicCache(connection), UniqueIds())
