@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.taskcontext import TaskContext
 
-from broker_core.broker.legal_names import check_group
+from broker_core.codec.legal_names import check_group
 from broker_core.errors import InvalidNameError
 from connector import errors, names
 from connector.options import SinkOptions

@@ -17,8 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from broker_core.api import Broker, TransactionalBroker
-from broker_core.broker.decisions import ATTEMPT_CHARS
-from broker_core.codec.ids import UniqueIds
+from broker_core.codec.ids import MAKER_CHARS, UniqueIds
 from broker_core.errors import BrokerError, TopicNotFoundError
 from broker_core.types import Receipt
 from connector import errors, opening
@@ -92,7 +91,7 @@ def _prepare(
 ) -> SinkMessage:
     transactions = require_transactions(broker, options)
     unique_ids = UniqueIds()
-    attempt = unique_ids.make(1)[0, :ATTEMPT_CHARS].tobytes().decode("ascii")
+    attempt = unique_ids.make(1)[0, :MAKER_CHARS].tobytes().decode("ascii")
     composer = Composer(
         options,
         columns,

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_core.broker.catalog import TOPICS_FILE
-from broker_core.broker.legal_names import check_group, check_topic
 from broker_core.broker.offset_tables import ConsumerOffsets
 from broker_core.broker.topics import MAX_QUEUES, TopicConfig, TopicTable
+from broker_core.codec.legal_names import check_group, check_topic
 from broker_core.errors import RequestError, TopicExistsError, TopicNotFoundError
 from broker_core.store import config_files
 

@@ -11,8 +11,8 @@ import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker_core.broker.legal_names import check_topic, is_legal_topic
 from broker_core.broker.topics import TopicConfig, TopicTable
+from broker_core.codec.legal_names import check_topic, is_legal_topic
 from broker_core.errors import RequestError, TopicNotFoundError
 from broker_core.store.config_files import backup
 from broker_core.store.foreign import batch_queue_error, batch_queue_topics

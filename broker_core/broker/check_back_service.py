@@ -33,7 +33,7 @@ from broker_core.broker.check_back import (
     open_offsets,
     plan,
 )
-from broker_core.broker.decisions import ATTEMPT_CHARS, stream_tag
+from broker_core.broker.decisions import stream_tag
 from broker_core.broker.half_fates import HalfFates
 from broker_core.broker.half_messages import HALF_QUEUE, give_up, put_back
 from broker_core.broker.half_settling import SettledElsewhereError
@@ -41,6 +41,7 @@ from broker_core.broker.op_messages import OP_QUEUE, listed_halves
 from broker_core.codec.copies import Route
 from broker_core.codec.decode import property_columns
 from broker_core.codec.fields import locate
+from broker_core.codec.ids import MAKER_CHARS
 from broker_core.codec.names import (
     CHECK_IMMUNITY_TIME,
     DISCARD_TOPIC,
@@ -167,7 +168,7 @@ class CheckBack:
 
     def _verdicts(self, offsets: NDArray[np.int64], keys: pa.Array) -> NDArray[np.int64]:
         """What the journal says of half messages, by the attempt that their keys begin with."""
-        prefixes = pc.utf8_slice_codeunits(keys, 0, ATTEMPT_CHARS).fill_null("")
+        prefixes = pc.utf8_slice_codeunits(keys, 0, MAKER_CHARS).fill_null("")
         coded = pc.dictionary_encode(prefixes)
         codes = coded.indices.to_numpy()
         verdicts = np.full(len(offsets), Verdict.UNKNOWN, dtype=np.int64)
@@ -202,7 +203,7 @@ class CheckBack:
         del since
         for frames in self._tools.settling.frames(offsets):
             keys = property_columns(frames, [UNIQ_KEY])[UNIQ_KEY]
-            prefixes = pc.utf8_slice_codeunits(keys, 0, ATTEMPT_CHARS)
+            prefixes = pc.utf8_slice_codeunits(keys, 0, MAKER_CHARS)
             for prefix in pc.unique(prefixes).to_pylist():
                 attempt = self._tools.journal.attempt(prefix)
                 found = attempt and self._tools.journal.decision(stream_tag(attempt.batch))

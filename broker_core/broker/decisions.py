@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
     from broker_core.types import Receipt
 
-ATTEMPT_CHARS = 20
-"""How much of a unique key is the attempt's: all but the time and the counter."""
-
 Ranges = tuple[tuple[int, int], ...]
 
 

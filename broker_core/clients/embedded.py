@@ -24,13 +24,13 @@ from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from broker_core.broker.administration import Administration, load_consumer_offsets
 from broker_core.broker.catalog import Catalog
 from broker_core.broker.finding import APACHE_LIMIT, as_table, find_by_id, find_by_key
-from broker_core.broker.legal_names import check_group
 from broker_core.broker.messages import message_properties, single_message
 from broker_core.broker.topics import PERM_WRITE
 from broker_core.broker.transactions import Transactions
 from broker_core.codec.decode import DEFAULT_COLUMNS, decode, schema_of
 from broker_core.codec.ids import UniqueIds, offset_id
 from broker_core.codec.javahash import index_hash, java_hash
+from broker_core.codec.legal_names import check_group
 from broker_core.errors import IllegalMessageError, PermissionDeniedError, RequestError
 from broker_core.filter.pipeline import MessageFilter, Pipeline
 from broker_core.store.files import storage_error

@@ -26,6 +26,8 @@ _UNIQUE = np.dtype(
     [("address", ">u4"), ("pid", ">u2"), ("process", ">u4"), ("time", ">u4"), ("counter", ">u2")]
 )
 UNIQUE_ID_CHARS = 2 * _UNIQUE.itemsize
+MAKER_CHARS = 2 * (_UNIQUE.itemsize - 6)
+"""How much of a unique id is its maker's: all but the time and the counter."""
 
 
 def offset_id(store_host: bytes, physical_offset: int) -> str:

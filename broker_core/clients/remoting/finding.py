@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.broker.legal_names import check_topic
 from broker_core.clients.remoting.command import Request, RequestCode, ResponseCode
 from broker_core.clients.remoting.directory import Directory, asked
 from broker_core.clients.remoting.endpoint import parse_endpoint
@@ -23,6 +22,7 @@ from broker_core.codec.decode import ALL_COLUMNS, decode, property_columns, sche
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hosts import host_text
 from broker_core.codec.ids import parse_offset_id
+from broker_core.codec.legal_names import check_topic
 from broker_core.codec.names import (
     DEAD_LETTER_PREFIX,
     KEY_SEPARATOR,

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from broker_core.broker.legal_names import check_group, check_topic
 from broker_core.clients.remoting.command import (
     RELEASE_5,
     Command,
@@ -26,6 +25,7 @@ from broker_core.clients.remoting.route import TopicRoute
 from broker_core.clients.remoting.status import refusal, require_success
 from broker_core.clients.remoting.store_times import StoreTimes, first_at
 from broker_core.clients.remoting.topics import Topics
+from broker_core.codec.legal_names import check_group, check_topic
 from broker_core.errors import RequestError, UnavailableError
 from broker_core.types import LogicalOffset, QueueRef
 

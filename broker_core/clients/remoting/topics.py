@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from broker_core.broker.legal_names import check_topic
 from broker_core.clients.remoting.command import Request, RequestCode, ResponseCode
 from broker_core.clients.remoting.directory import Directory, asked
 from broker_core.clients.remoting.endpoint import Endpoint
 from broker_core.clients.remoting.route import MASTER, BrokerRoute, TopicRoute
 from broker_core.clients.remoting.status import refusal, require_success
+from broker_core.codec.legal_names import check_topic
 from broker_core.errors import (
     RequestError,
     TopicExistsError,

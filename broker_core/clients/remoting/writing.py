@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from broker_core.broker.legal_names import check_topic
 from broker_core.broker.messages import message_properties, single_message
 from broker_core.clients.remoting.delayed import unscheduled
 from broker_core.clients.remoting.directory import Directory
@@ -29,6 +28,7 @@ from broker_core.codec.compression import compress, compression_flags
 from broker_core.codec.gather import span_arrays
 from broker_core.codec.ids import UniqueIds
 from broker_core.codec.javahash import index_hash, java_hash
+from broker_core.codec.legal_names import check_topic
 from broker_core.codec.names import DELAY, DELAY_LEVELS_SECONDS
 from broker_core.errors import IllegalMessageError
 from broker_core.types import AppendResult, LogicalOffset, PhysicalOffset, SendResult

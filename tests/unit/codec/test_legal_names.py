@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.broker.legal_names import check_group, check_topic, is_legal_topic
+from broker_core.codec.legal_names import check_group, check_topic, is_legal_topic
 from broker_core.errors import InvalidNameError
 
 
