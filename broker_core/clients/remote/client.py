@@ -307,7 +307,7 @@ class RemoteBroker:
                 f"{greeting.delay_levels}."
             )
             raise IllegalMessageError(message)
-        unique_key = here.unique_ids.make(1, now_ms).tobytes().decode("ascii")
+        unique_key = here.unique_ids.make(now_ms)
         stored = message_properties(
             topic,
             unique_key,

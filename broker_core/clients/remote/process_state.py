@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker_core.clients.remote.connection import Connection
@@ -15,6 +16,19 @@ if TYPE_CHECKING:
     from broker_core.clients.remote.options import RemoteOptions
 
 
+class SharedIds:
+    """Unique ids for several threads, one at a time."""
+
+    def __init__(self) -> None:
+        self._ids = UniqueIds()
+        self._lock = threading.Lock()
+
+    def make(self, now_ms: int) -> str:
+        """Return a fresh id."""
+        with self._lock:
+            return self._ids.make(1, now_ms).tobytes().decode("ascii")
+
+
 class ProcessState(NamedTuple):
     """Sockets, locks, names and caches of one process."""
 
@@ -22,10 +36,10 @@ class ProcessState(NamedTuple):
     connection: Connection
     sender: Sender
     topics: TopicCache
-    unique_ids: UniqueIds
+    unique_ids: SharedIds
 
     @classmethod
     def make(cls, address: BrokerAddress, options: RemoteOptions) -> ProcessState:
         """Make it anew, for the process that calls."""
         connection = Connection(address, options)
-        return cls(os.getpid(), connection, Sender(connection), TopicCache(connection), UniqueIds())
+        return cls(os.getpid(), connection, Sender(connection), TopicCache(connection), SharedIds())

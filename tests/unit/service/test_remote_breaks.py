@@ -10,6 +10,7 @@ import pytest
 
 from broker_core import LogicalOffset, OffsetRange, QueueRef, UnavailableError, open_broker
 from broker_core.clients.remote.client import RemoteBroker
+from broker_core.clients.remote.process_state import SharedIds
 from tests.contract.test_messages import outgoing
 from tests.kit.served import ServeCommand, served
 
@@ -79,6 +80,22 @@ def test_senders_outlive_kills_and_nothing_is_doubled(tmp_path: Path) -> None:
     assert failures == []
     assert sorted(bodies) == sorted(b"%d/%d" % (s, n) for s in range(8) for n in range(40))
     assert serve.stop() == 0
+
+
+def test_ids_of_several_threads_differ() -> None:
+    ids = SharedIds()
+    made: list[str] = []
+
+    def make() -> None:
+        made.extend([ids.make(1_700_000_000_000) for _ in range(2000)])
+
+    threads = [threading.Thread(target=make) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(set(made)) == len(made) == 16_000
 
 
 def test_a_forked_process_makes_its_own_connection(tmp_path: Path) -> None:
