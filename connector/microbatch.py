@@ -81,11 +81,14 @@ class MicroBatches:
 
     def plan(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         """The ranges of a batch, cut into tasks."""
-        is_initial = self._initial is not None and start == SourceOffset(self._initial.offsets)
-        resolved = start.keys() - self._initial.given if self._initial and is_initial else set()
-        has_new_queues = not start.keys() >= end.keys()
+        self._is_pinned = True  # a batch that is planned is in the offset log
+        resolved = self._just_resolved(start)
+        if resolved is not None:
+            # Queues that came after the end was logged; the next batch finds them new.
+            start = SourceOffset({queue: start[queue] for queue in start if queue in end})
+            self._log_hidden_loss(start, end)
         bounds: dict[QueueRef, Bounds] = {}
-        if has_new_queues or self._target is not None:
+        if self._target is not None or not start.keys() >= end.keys():
             bounds = self._queues.bounds(
                 self._options.subscription,
                 {*start, *end},
@@ -93,12 +96,26 @@ class MicroBatches:
             )
         if self._target is not None:
             check_target(end, self._target, bounds)
-        self._log_skipped(start, end, resolved)
         return split(
-            plan_ranges(start, end, bounds, self._report_loss, resolved),
+            plan_ranges(start, end, bounds, self._report_loss, resolved or ()),
             min_tasks=self._options.min_partitions,
             max_messages=self._options.max_records_per_partition,
         )
+
+    def _log_hidden_loss(self, start: SourceOffset, end: SourceOffset) -> None:
+        """A first batch that runs again may find messages expired that it read the first time."""
+        if self._initial is None or self._initial.is_movable:
+            return
+        for queue in sorted(start):
+            if end[queue] < start[queue]:
+                template = "event=first_batch_replayed queue=%s end=%d earliest=%d: some expired"
+                log.warning(template, queue, end[queue], start[queue])
+
+    def _just_resolved(self, start: SourceOffset) -> frozenset[QueueRef] | None:
+        """Queues whose start this run found out from the options; None if `start` was logged."""
+        if self._initial is None or start != SourceOffset(self._initial.offsets):
+            return None
+        return frozenset(start.keys() - self._initial.given)
 
     def finished(self, end: SourceOffset) -> None:
         """A batch that ended here is committed."""
@@ -171,20 +188,10 @@ class MicroBatches:
         offset as soon as batch N is in its commit log; so progress is reported at both.
         """
         group = self._options.consumer_group
-        is_initial = self._initial is not None and done == SourceOffset(self._initial.offsets)
-        if not self._options.commit_offsets or group is None or is_initial:
+        if not self._options.commit_offsets or group is None:
+            return
+        if self._initial is not None and done == SourceOffset(self._initial.offsets):
             return
         if done != self._reported:
             self._queues.commit(group, done)
             self._reported = done
-
-    def _log_skipped(self, start: SourceOffset, end: SourceOffset, resolved: set[QueueRef]) -> None:
-        for queue in sorted(resolved & end.keys()):
-            if end[queue] < start[queue]:
-                log.warning(
-                    "event=first_batch_replayed queue=%s end=%d now_starts_at=%d: messages before "
-                    "it may have expired since",
-                    queue,
-                    end[queue],
-                    start[queue],
-                )

@@ -122,6 +122,29 @@ def test_a_replayed_first_batch_that_ended_before_today_s_latest_reads_nothing(
     assert run.spans(start, at(3, 4)) == []
 
 
+def test_a_queue_that_came_before_the_first_batch_was_replayed_is_new_and_not_gone(
+    broker: MemoryBroker,
+) -> None:
+    run = Run(broker)
+    broker.create_topic("t", 3)
+    broker.put(Q2, b"new")
+
+    start = run.batches.initial()
+
+    assert start == at(10, 4, 1)
+    assert run.spans(start, at(10, 4)) == []
+    assert run.spans(at(10, 4), run.advance(at(10, 4))) == [(2, 0, 1)]
+
+
+def test_a_replayed_first_batch_needs_no_second_pin(broker: MemoryBroker) -> None:
+    run = Run(broker)
+
+    run.spans(run.batches.initial(), at(10, 4))
+    broker.put(Q0, b"new")
+
+    assert run.advance(at(10, 4)) == at(11, 4)
+
+
 def test_a_given_start_beyond_the_end_is_data_loss(broker: MemoryBroker) -> None:
     run = Run(broker, startingOffsets='{"t":{"0":99,"1":0}}')
 
