@@ -15,7 +15,7 @@ from broker_core.store.settings import StoreSettings
 from tests.kit.dying_sink import NAME, Control, DyingSource
 from tests.kit.transactions import SMALL_FILES, open_store, visible
 
-TIMEOUT_S = 90
+TIMEOUT_S = 240
 PER_BATCH = 8
 
 

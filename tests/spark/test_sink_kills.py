@@ -19,7 +19,7 @@ from broker_core.store.files import Failpoint
 from tests.kit.dying_sink import Deed
 from tests.kit.pipelines import PER_BATCH, Pipeline
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[2]
 
 APPEND = [
@@ -79,14 +79,12 @@ def pipeline(tmp_path: Path) -> Pipeline:
     return made
 
 
-@pytest.mark.timeout(300)
 def test_every_message_is_written_once_though_workers_are_killed(
     spark: SparkSession, pipeline: Pipeline
 ) -> None:
     kill_one_by_one(spark, pipeline, EVERYDAY)
 
 
-@pytest.mark.timeout(300)
 def test_every_message_is_written_once_though_the_driver_is_killed_after_its_commit(
     spark: SparkSession, pipeline: Pipeline
 ) -> None:
@@ -106,7 +104,6 @@ def test_every_message_is_written_once_whichever_worker_is_killed_wherever(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("deed", EVERY_DRIVER, ids=str)
 def test_every_message_is_written_once_wherever_the_driver_is_killed(
     spark: SparkSession, pipeline: Pipeline, deed: Deed
