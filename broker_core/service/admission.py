@@ -24,12 +24,12 @@ from broker_core.codec.frames import FrameBatch
 from broker_core.codec.gather import sliding, spans
 from broker_core.codec.hosts import is_v6
 from broker_core.codec.names import (
+    DISCARD_TOPIC,
     HALF_TOPIC,
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
     REAL_TOPIC,
     SCHEDULE_TOPIC,
-    is_system_topic,
 )
 from broker_core.codec.outgoing import Encoded
 from broker_core.codec.record import decode_record
@@ -178,7 +178,7 @@ def _check_topic(
     if _is_passage(topic, purpose):
         for name in _destinations(fields.frames, topic, np.flatnonzero(is_here)):
             broker.require_writable(name)
-    elif is_system_topic(topic) or purpose is Purpose.PREPARE:
+    elif _is_the_brokers(topic) or purpose is Purpose.PREPARE:
         message = f"A client can't {purpose.value} messages in topic {topic!r}."
         raise RequestError(message)
     else:
@@ -197,6 +197,11 @@ def _destinations(whole: FrameBatch, topic: str, rows: NDArray[np.intp]) -> set[
         message = f"A message for topic {topic!r} does not say where it belongs ({REAL_TOPIC})."
         raise RequestError(message)
     return {name for name in found if name is not None}
+
+
+def _is_the_brokers(topic: str) -> bool:
+    """Whether nobody but the broker itself may write to a topic: its own work depends on it."""
+    return topic in (SCHEDULE_TOPIC, DISCARD_TOPIC) or topic.upper().startswith("RMQ_SYS_")
 
 
 def _is_passage(topic: str, purpose: Purpose) -> bool:

@@ -86,6 +86,15 @@ def test_messages_without_a_queue_go_round(broker: Broker) -> None:
     assert list(broker.offsets("orders").values()) == [(0, 2)] * 3
 
 
+@pytest.mark.parametrize("topic", ["%RETRY%group", "%DLQ%group", "BenchmarkTest"])
+def test_topics_of_consumer_groups_can_be_written(broker: Broker, topic: str) -> None:
+    broker.create_topic(topic, queues=1)
+
+    broker.send(topic, b"x")
+
+    assert broker.read(topic).num_rows == 1
+
+
 def test_one_sharding_key_is_one_queue(broker: Broker) -> None:
     broker.create_topic("orders", queues=4)
 

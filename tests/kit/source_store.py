@@ -1,11 +1,16 @@
-"""A small embedded store for tests of the Spark source, and ways to fill and age it."""
+"""A small store for tests of the Spark source, and ways to fill and age it.
+
+It is an embedded one, or with `is_remote` the same behind gRPC: tests can't tell.
+"""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_core import open_broker
+from tests.kit.served import served
 
 if TYPE_CHECKING:
     from broker_core.api import Broker
@@ -18,18 +23,22 @@ SMALL_FILES = {"mappedFileSizeCommitLog": FILE_BYTES, "mappedFileSizeConsumeQueu
 class SourceStore:
     """A store with small files, held open by a writer."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_remote: bool = False) -> None:
         self.path = path
-        self.broker: Broker = open_broker(
-            f"file:{path}", mode="rw", create=True, config=SMALL_FILES
+        self._opened = ExitStack()
+        self.address = f"file:{path}"
+        if is_remote:
+            self.address = self._opened.enter_context(served(path)).address
+        self.broker: Broker = self._opened.enter_context(
+            open_broker(self.address, mode="rw", create=True, config=SMALL_FILES)
         )
 
     def close(self) -> None:
-        self.broker.close()
+        self._opened.close()
 
     def options(self, **more: str) -> dict[str, str]:
         """Options of a read of this store that does not dawdle over retries."""
-        return {"broker": f"file:{self.path}", "fetchOffset.retryIntervalMs": "20", **more}
+        return {"broker": self.address, "fetchOffset.retryIntervalMs": "20", **more}
 
     def create(self, topic: str, queues: int = 2) -> None:
         self.broker.create_topic(topic, queues=queues)

@@ -45,7 +45,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SourceStore]:
-    """An empty store with small files, held open by a writer."""
-    made = SourceStore(tmp_path / "store")
+    """An empty store with small files, held open by a writer.
+
+    With SPARK_TEST_BROKER=grpc in the environment all of it happens behind gRPC.
+    """
+    is_remote = os.environ.get("SPARK_TEST_BROKER") == "grpc"
+    made = SourceStore(tmp_path / "store", is_remote=is_remote)
     yield made
     made.close()
