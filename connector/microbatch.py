@@ -117,6 +117,10 @@ class MicroBatches:
             return None
         return frozenset(start.keys() - self._initial.given)
 
+    def queues(self) -> set[QueueRef]:
+        """The queues that can be read now."""
+        return set(self._queues.bounds(self._options.subscription))
+
     def finished(self, end: SourceOffset) -> None:
         """A batch that ended here is committed."""
         self._report_progress(end)

@@ -70,7 +70,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where the next batch ends."""
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self._options.limits
-        return self._batches.advance(SourceOffset.from_json(start), limits).to_json()
+        return self._batches.advance(self._offset(start), limits).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """What the broker has, as `latestOffset` last saw it; for progress reports."""
@@ -83,7 +83,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
-        planned = self._batches.plan(SourceOffset.from_json(start), SourceOffset.from_json(end))
+        planned = self._batches.plan(self._offset(start), self._offset(end))
         return [QueuePartition.of_range(each) for each in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -93,12 +93,15 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """A batch is done. Spark's log has it; this only tells the consumer group."""
-        self._batches.finished(SourceOffset.from_json(end))
+        self._batches.finished(self._offset(end))
 
     def stop(self) -> None:
         """Let go of the broker. Spark kills the process more often than it calls this."""
         if "_batches" in self.__dict__:
             self._batches.close()
+
+    def _offset(self, value: dict[str, Any]) -> SourceOffset:
+        return SourceOffset.from_json(value, self._batches.queues)
 
     @cached_property
     def _options(self) -> SourceOptions:

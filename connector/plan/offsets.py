@@ -78,10 +78,13 @@ class SourceOffset(Mapping[QueueRef, LogicalOffset]):
         return json.dumps(self.to_json(), separators=(",", ":"), ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, value: object, known: Collection[QueueRef] = ()) -> Self:
+    def from_json(
+        cls, value: object, known: Callable[[], Collection[QueueRef]] = frozenset
+    ) -> Self:
         """The offset that Spark hands back, from text or nested dicts.
 
-        `known` is only needed for the two-level form, to find the topic's broker.
+        `known` lists the queues there are; it is only asked for the two-level form, to find out on
+        which broker a topic lives.
         """
 
         def refuse() -> NoReturn:
@@ -91,7 +94,8 @@ class SourceOffset(Mapping[QueueRef, LogicalOffset]):
 
         nested = _loaded(value, refuse) if isinstance(value, str) else value
         numbers = _numbers(nested, 0, refuse)
-        return cls({_only_broker(key, known, refuse): number for key, number in numbers.items()})
+        queues = known() if any(not key.broker_name for key in numbers) else ()
+        return cls({_only_broker(key, queues, refuse): number for key, number in numbers.items()})
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,17 @@ def test_limits_hold_unless_everything_is_asked_for(store: SourceStore) -> None:
     assert everything == {"t": {"broker-a": {"0": 5, "1": 5}}}
 
 
+def test_a_two_level_offset_is_understood_and_answered_in_three_levels(
+    store: SourceStore,
+) -> None:
+    planner = reader(store)
+
+    end = planner.latestOffset({"t": {"0": 4, "1": 5}}, ReadAllAvailable())
+
+    assert end == {"t": {"broker-a": {"0": 5, "1": 5}}}
+    assert read_all(planner, planner, {"t": {"0": 4, "1": 5}}, end) == [b"t-8"]
+
+
 def test_the_constructor_refuses_nothing_and_the_first_call_does(store: SourceStore) -> None:
     ending = reader(store, endingOffsets="latest")
     other = RocketMQStreamReader(store.options(subscribe="t"), spark_schema(("body",)))

@@ -31,7 +31,7 @@ def test_nothing_is_an_offset_too() -> None:
 
 
 def test_two_levels_mean_the_topic_s_only_broker() -> None:
-    assert SourceOffset.from_json({"a": {"2": 5}}, known=[A2]) == SourceOffset(
+    assert SourceOffset.from_json({"a": {"2": 5}}, known=lambda: [A2]) == SourceOffset(
         {A2: LogicalOffset(5)}
     )
 
