@@ -11,7 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 from broker_core import open_broker
 from broker_core.api import Broker
 from broker_core.service.main import BrokerProcess
-from tests.kit.queries import Delivered, finish, run_available, running, stream
+from tests.kit.queries import (
+    Delivered,
+    finish,
+    forget_commit,
+    run_available,
+    running,
+    stream,
+)
 from tests.kit.served import ServeCommand, served
 
 
@@ -48,6 +55,10 @@ def fill(broker: Broker, topic: str, numbers: range) -> list[str]:
 
 def load(spark: SparkSession, address: str, **options: str) -> DataFrame:
     return spark.read.format("rocketmq").options(broker=address, **options).load()
+
+
+def bodies_of(frame: DataFrame) -> list[str]:
+    return [bytes(row["body"]).decode() for row in frame.select("body").collect()]
 
 
 def rows(frame: DataFrame) -> list[tuple[object, ...]]:
@@ -99,7 +110,7 @@ def test_a_topic_is_copied_exactly_once(
     bodies = fill(broker, "in", range(50))
     options = {"broker": process.address, "subscribe": "in", "startingOffsets": "earliest"}
 
-    for _ in range(2):  # the second run finds nothing new
+    for _ in range(2):
         query = (
             stream(spark, options)
             .select("body")
@@ -110,9 +121,23 @@ def test_a_topic_is_copied_exactly_once(
             .start()
         )
         finish(query)
+        forget_commit(checkpoint, 0)  # as if the driver had died before it noted the batch
 
-    copied = load(spark, process.address, subscribe="out").select("body").collect()
-    assert sorted(bytes(row["body"]).decode() for row in copied) == bodies
+    assert sorted(bodies_of(load(spark, process.address, subscribe="out"))) == bodies
+
+
+def test_a_save_with_an_id_is_done_once(
+    spark: SparkSession, process: BrokerProcess, broker: Broker
+) -> None:
+    broker.create_topic("out", queues=2)
+    frame = spark.range(0, 30, 1, 2).selectExpr("cast(id as string) as body")
+
+    for _ in range(2):
+        writer = frame.write.format("rocketmq").option("broker", process.address)
+        writer.options(topic="out", txnId="load-7", flush="sync").mode("append").save()
+
+    saved = bodies_of(load(spark, process.address, subscribe="out"))
+    assert sorted(saved, key=int) == [str(number) for number in range(30)]
 
 
 def test_a_query_outlives_its_broker(spark: SparkSession, tmp_path: Path, checkpoint: Path) -> None:
