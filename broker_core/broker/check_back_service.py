@@ -246,7 +246,8 @@ class CheckBack:
         done = np.zeros(len(offsets), dtype=np.bool_)
         for piece in self._tools.settling.pieces(offsets):
             try:
-                self._tools.settling.settle(copies(piece), piece, fates, guard=guard)
+                settlement = self._tools.settling.settlement(piece, copies(piece))
+                self._tools.settling.settle(settlement, fates, guard=guard)
             except SettledElsewhereError:
                 break  # the next round sees what has changed
             done[int(done.sum()) :][: len(piece)] = True
@@ -264,7 +265,8 @@ class CheckBack:
                 route = Route.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames))
                 parts.append(Batch.of_copies(put_back(frames, again), route))
             try:
-                placed = self._tools.settling.settle(parts, piece, fates)
+                settlement = self._tools.settling.settlement(piece, parts)
+                placed = self._tools.settling.settle(settlement, fates)
             except SettledElsewhereError:
                 break
             done[int(done.sum()) :][: len(piece)] = True

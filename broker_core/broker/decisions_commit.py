@@ -19,7 +19,8 @@ Cost is linear in the batch and in what was decided since it was prepared, whate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.broker.decisions_journal import DecisionJournal
-    from broker_core.broker.half_settling import HalfSettling
+    from broker_core.broker.half_settling import HalfSettling, Settlement
     from broker_core.codec.outgoing import Outgoing
     from broker_core.store.reader import StoreReader
     from broker_core.store.writer import StoreWriter
@@ -154,28 +155,31 @@ class BatchCommits:
         fates = HalfFates(self._reader, wanted.since)
         named = offsets_in(wanted.ranges)
         self._require_open(wanted, named, fates)
-        pieces = self._settling.pieces(named)
 
         def is_still_so() -> None:
             fates.refresh()
             self._require_open(wanted, named, fates)
             self._require_same(wanted.tag, before)
 
-        placed = self._settling.settle(
-            [self._records(wanted), *self._settling.copies(pieces[0])],
-            pieces[0],
-            fates,
-            closing=[] if len(pieces) > 1 else [self._records(replace(wanted, is_done=True))],
-            guard=is_still_so,
-            flush=flush,
-        )
-        place = int(placed.physical_offsets[0])
-        if len(pieces) > 1:
+        with closing(self._settling.commits(named)) as settlements:
+            first = next(settlements)
+            placed = self._settling.settle(
+                first,
+                fates,
+                opening=[self._records(wanted)],
+                closing=self._word(wanted, is_due=len(first) == len(named)),
+                guard=is_still_so,
+                flush=flush,
+            )
             try:
-                self._complete(wanted, named[len(pieces[0]) :], fates, flush)
+                self._complete(wanted, settlements, len(named) - len(first), fates, flush)
             except SettledElsewhereError:
                 # Others have begun to finish what we decided.
-                self.finish(wanted, place, flush=flush)
+                self.finish(wanted, int(placed.physical_offsets[0]), flush=flush)
+
+    def _word(self, decision: Decision, *, is_due: bool) -> list[Batch]:
+        """The word that a decision is done."""
+        return [self._records(replace(decision, is_done=True))] if is_due else []
 
     def _require_same(self, tag: str, before: Found) -> None:
         if self._journal.decision(tag) != before:
@@ -209,9 +213,17 @@ class BatchCommits:
             left = named[~fates.are_decided(named)]
             visible = self._settling.visible_copies(left, place)
             try:
+                if visible.all():
+                    word = self._word(decision, is_due=True)
+                    settlement = self._settling.settlement(left)
+                    self._settling.settle(settlement, fates, closing=word, flush=flush)
+                    return
                 if visible.any():
-                    self._settling.settle([], left[visible], fates, flush=flush)
-                self._complete(decision, left[~visible], fates, flush)
+                    settlement = self._settling.settlement(left[visible])
+                    self._settling.settle(settlement, fates, flush=flush)
+                missing = left[~visible]
+                with closing(self._settling.commits(missing)) as settlements:
+                    self._complete(decision, settlements, len(missing), fates, flush)
             except SettledElsewhereError:
                 continue
 
@@ -222,15 +234,18 @@ class BatchCommits:
         )
 
     def _complete(
-        self, decision: Decision, left: NDArray[np.int64], fates: HalfFates, flush: str | None
+        self,
+        decision: Decision,
+        settlements: Iterator[Settlement],
+        left: int,
+        fates: HalfFates,
+        flush: str | None,
     ) -> None:
-        """Append copies and ops of what is left of a decision, then the word that it is done."""
-        pieces = self._settling.pieces(left) or [left]
-        for number, piece in enumerate(pieces, 1):
-            is_last = number == len(pieces)
-            closing = [self._records(replace(decision, is_done=True))] if is_last else []
-            copies = self._settling.copies(piece)
-            self._settling.settle(copies, piece, fates, closing=closing, flush=flush)
+        """Append what is left of a decision, with the word that it is done at the end."""
+        for settlement in settlements:
+            left -= len(settlement)
+            word = self._word(decision, is_due=left == 0)
+            self._settling.settle(settlement, fates, closing=word, flush=flush)
 
     # Roll back
 
@@ -278,7 +293,8 @@ class BatchCommits:
         fates = HalfFates(self._reader, since)
         left = offsets[~fates.are_decided(offsets)]
         if len(left):
-            self._settling.settle([], left, fates, guard=guard, flush=flush)
+            settlement = self._settling.settlement(left)
+            self._settling.settle(settlement, fates, guard=guard, flush=flush)
 
     def _records(self, *records: Attempt | Decision) -> Batch:
         host = self._writer.settings.store_host

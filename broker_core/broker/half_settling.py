@@ -11,8 +11,12 @@ that they carry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -33,13 +37,29 @@ if TYPE_CHECKING:
     from broker_core.store.writer import StoreWriter
     from broker_core.types import AppendResult
 
-PIECE_ROWS = 250_000
-PIECE_BYTES = 64 << 20
+PIECE_ROWS = 100_000
+PIECE_BYTES = 32 << 20
 _STRETCH_ENTRIES = 100_000
+_THREADS = 2
+
+_Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
 
 
 class SettledElsewhereError(Exception):
     """Someone else decided or settled something in between: look again. Never leaves the broker."""
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """What settles some half messages: copies of them, if any, and the ops that say so."""
+
+    offsets: NDArray[np.int64]
+    copies: tuple[Batch, ...]
+    ops: Batch
+
+    def __len__(self) -> int:
+        return len(self.offsets)
 
 
 class HalfSettling:
@@ -65,19 +85,19 @@ class HalfSettling:
 
     def settle(
         self,
-        parts: Sequence[Batch],
-        offsets: NDArray[np.int64],
+        settlement: Settlement,
         fates: HalfFates,
         *,
+        opening: Sequence[Batch] = (),
         closing: Sequence[Batch] = (),
         guard: Callable[[], None] | None = None,
         flush: str | None = None,
     ) -> AppendResult:
-        """Append `parts`, the ops of half messages, then `closing`, if all of those are open.
+        """Append what settles half messages, between other records, if all of them are open.
 
         SettledElsewhereError if one is not; what `guard` raises under the lock, if it does.
         """
-        ops = self._ops(offsets)
+        offsets = settlement.offsets
 
         def look_first() -> None:
             if guard is not None:
@@ -86,10 +106,30 @@ class HalfSettling:
             if fates.are_decided(offsets).any():
                 raise SettledElsewhereError
 
-        whole = Batch.join([*parts, ops, *closing])
+        whole = Batch.join([*opening, *settlement.copies, settlement.ops, *closing])
         placed = self._writer.append(whole, flush=flush, guard=look_first)
-        fates.skip(len(ops))
+        fates.skip(len(settlement.ops))
         return placed
+
+    def settlement(self, offsets: NDArray[np.int64], copies: Sequence[Batch] = ()) -> Settlement:
+        """What settles some half messages: copies of them, or none, and their ops."""
+        return Settlement(offsets, tuple(copies), self._ops(offsets))
+
+    def commits(self, offsets: NDArray[np.int64]) -> Generator[Settlement, None, None]:
+        """What makes half messages visible, in their order, piece by piece.
+
+        The next pieces are made ready in other threads while one is being appended.
+        """
+        pieces = ((piece, list(self.frames(piece))) for piece in self.pieces(offsets))
+        return ahead(lambda piece: self._commit(*piece), pieces)
+
+    def _commit(self, offsets: NDArray[np.int64], frames: Sequence[FrameBatch]) -> Settlement:
+        """Pure but for the time of day, so that any thread may do it."""
+        found = []
+        for batch in frames:
+            halves = read_halves(batch)
+            found.append(Batch.of_copies(halves.commit(), halves.route).make_ready())
+        return Settlement(offsets, tuple(found), self._ops(offsets).make_ready())
 
     def pieces(self, offsets: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Half messages, in their order, in pieces of a bounded size."""
@@ -119,14 +159,6 @@ class HalfSettling:
                 batch_rows=self._piece_rows,
                 batch_bytes=self._piece_bytes,
             )
-
-    def copies(self, offsets: NDArray[np.int64]) -> list[Batch]:
-        """The visible copies of half messages."""
-        found = []
-        for frames in self.frames(offsets):
-            halves = read_halves(frames)
-            found.append(Batch.of_copies(halves.commit(), halves.route))
-        return found
 
     def visible_copies(self, offsets: NDArray[np.int64], place: int) -> NDArray[np.bool_]:
         """Which half messages have a copy in the log behind an offset, though no op says so."""
@@ -164,6 +196,27 @@ class HalfSettling:
     def _ops(self, offsets: NDArray[np.int64]) -> Batch:
         host = self._writer.settings.store_host
         return Batch.of_messages(op_messages(offsets, self._clock_ms(), host))
+
+
+def ahead(make: Callable[[_Item], _Made], items: Iterable[_Item]) -> Generator[_Made, None, None]:
+    """Yield what is made of each item, in order, making the next ones in other threads.
+
+    Items are drawn in the caller's thread, at most a few before they are asked for.
+
+    >>> list(ahead(str, range(5)))
+    ['0', '1', '2', '3', '4']
+    """
+    rest = iter(items)
+    first = list(islice(rest, _THREADS))
+    if len(first) < _THREADS:
+        yield from map(make, first)
+        return
+    with ThreadPoolExecutor(_THREADS) as pool:
+        pending = deque(pool.submit(make, item) for item in first)
+        while pending:
+            done = pending.popleft().result()
+            pending.extend(pool.submit(make, item) for item in islice(rest, 1))
+            yield done
 
 
 def _queues(route: Route) -> set[tuple[str, int]]:

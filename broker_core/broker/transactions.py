@@ -224,9 +224,11 @@ class Transactions:
             return
         offsets = np.array([half.half_offset], dtype=np.int64)
         fates = HalfFates(self._reader, half.since)
-        copies = self._tools.settling.copies(offsets) if fate is Fate.COMMIT else []
+        settling = self._tools.settling
+        is_commit = fate is Fate.COMMIT
+        settlement = next(settling.commits(offsets)) if is_commit else settling.settlement(offsets)
         try:
-            self._tools.settling.settle(copies, offsets, fates)
+            settling.settle(settlement, fates)
         except SettledElsewhereError as error:
             message = (
                 f"Transaction {half.transaction_id} of group {half.group} can't {fate.value}: half "

@@ -31,11 +31,26 @@ if TYPE_CHECKING:
 _PART_BYTES = 512 << 20
 
 
+class Part(Encoded):
+    """Encoded records that remember what dispatch needs to know of them."""
+
+    @classmethod
+    def of(cls, records: Encoded) -> Part:
+        """The same records."""
+        at = records.store_timestamp_at
+        return cls(records.buffer, records.starts, records.sizes, at)
+
+    @cached_property
+    def fields(self) -> DispatchFields:
+        """What dispatch needs; where the records will lie, and when, is not in it yet."""
+        return _fields(self, ())
+
+
 @dataclass(frozen=True)
 class Batch:
     """Encoded records and where they go; `in_queue` says which take a place in a queue."""
 
-    parts: tuple[Encoded, ...]
+    parts: tuple[Part, ...]
     route: Route
     in_queue: NDArray[np.bool_]
 
@@ -43,7 +58,7 @@ class Batch:
     def of_messages(cls, messages: Outgoing, *, max_message_bytes: int = MAX_BODY_BYTES) -> Batch:
         """Encode messages; IllegalMessageError for one over a limit."""
         parts = [
-            encode(part, max_message_bytes=max_message_bytes)
+            Part.of(encode(part, max_message_bytes=max_message_bytes))
             for part in messages.parts(_PART_BYTES)
         ]
         transaction = np.asarray(messages.sys_flags) & TRANSACTION_MASK
@@ -54,11 +69,13 @@ class Batch:
     @classmethod
     def of_copies(cls, records: Encoded, route: Route) -> Batch:
         """Copies of stored records (codec/copies.py), all of which have a place in a queue."""
-        return cls((records,), route, np.broadcast_to(np.bool_(True), len(records)))
+        return cls((Part.of(records),), route, np.broadcast_to(np.bool_(True), len(records)))
 
     @classmethod
     def join(cls, batches: Sequence[Batch]) -> Batch:
         """Several batches as one, in order."""
+        if len(batches) == 1:
+            return batches[0]
         topics: list[str] = []
         codes = []
         for batch in batches:
@@ -87,14 +104,13 @@ class Batch:
         route = self.route
         return group_by_queue(route.topics, route.topic_codes, route.queue_ids, self.in_queue)
 
-    def make_ready(self, delay_levels: Sequence[int]) -> list[DispatchFields]:
-        """Compute all that can be known outside the lock; what dispatch will need."""
-        _ = self.groups, self.sizes  # kept once computed
-        return [_fields(part, delay_levels) for part in self.parts]
+    def make_ready(self) -> Batch:
+        """Compute all that can be known outside the lock; it is kept, also when joined."""
+        _ = self.groups, self.sizes, [part.fields for part in self.parts]
+        return self
 
     def place(
         self,
-        ready: Sequence[DispatchFields],
         queue_offsets: NDArray[np.int64],
         physical_offsets: NDArray[np.int64],
         store_ms: int,
@@ -103,17 +119,17 @@ class Batch:
         """Fill in what is known only under the lock, in the records and for dispatch."""
         placed = []
         first = 0
-        for part, fields in zip(self.parts, ready, strict=True):
+        for part in self.parts:
             rows = slice(first, first + len(part))
             first += len(part)
             part.patch(queue_offsets[rows], physical_offsets[rows], store_ms)
-            if SCHEDULE_TOPIC in fields.topics:
+            if SCHEDULE_TOPIC in part.fields.topics:
                 # Its entries carry the time of delivery, which counts from the store time.
                 placed.append(_fields(part, delay_levels))
                 continue
             placed.append(
                 replace(
-                    fields,
+                    part.fields,
                     queue_offsets=queue_offsets[rows],
                     physical_offsets=physical_offsets[rows],
                     store_timestamps=np.full(len(part), store_ms, dtype=np.int64),

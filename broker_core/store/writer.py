@@ -149,11 +149,11 @@ class StoreWriter:
         if not isinstance(batch, Batch):
             limit = self._settings.max_message_bytes
             batch = Batch.of_messages(batch, max_message_bytes=limit)
-        ready = batch.make_ready(delay_levels(self._settings))
+        batch.make_ready()
         with self.turn("append messages"):
             if guard is not None:
                 guard()
-            return self._append(batch, ready, is_sync=mode == "sync")
+            return self._append(batch, is_sync=mode == "sync")
 
     def delete_before(self, physical_offset: int) -> int:
         """Delete whole segments that end at or before an offset; the log's new start.
@@ -231,9 +231,7 @@ class StoreWriter:
 
     # Append
 
-    def _append(
-        self, batch: Batch, ready: Sequence[DispatchFields], *, is_sync: bool
-    ) -> AppendResult:
+    def _append(self, batch: Batch, *, is_sync: bool) -> AppendResult:
         session = self._session
         ends = session.queue_ends(batch.groups.queues)
         tail = session.tail
@@ -243,7 +241,7 @@ class StoreWriter:
         store_ms = max(self._clock_ms(), tail.last_store_ms)
         if len(batch):
             levels = delay_levels(self._settings)
-            fields = batch.place(ready, offsets, places, store_ms, levels)
+            fields = batch.place(offsets, places, store_ms, levels)
             self._write(batch, placement, fields, ends, store_ms, is_sync=is_sync)
         return AppendResult(batch.route.queue_ids, offsets, places, batch.sizes, store_ms)
 

@@ -25,6 +25,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from broker_core.store.files import Failpoint, OsFiles
+from connector import opening
 from connector.sink import RocketMQStreamWriter
 from connector.source import RocketMQDataSource
 
@@ -137,6 +138,8 @@ def _failpoints(control: Control, deed: Deed) -> Iterator[None]:
         if point == deed.point and passed == deed.nth:
             control.do(deed)
 
+    # A writer that this worker has open already remembers the real files: let it open another.
+    opening._cached.clear()
     original = OsFiles.reach
     OsFiles.reach = reach  # type: ignore[method-assign]  # in a worker that is about to die
     try:
