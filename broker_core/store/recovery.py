@@ -107,11 +107,23 @@ def plan(
     there, as RocketMQ does, would lose acknowledged messages without a word.
     """
     survey = _Survey(root, settings, read_marks(root))
+    # The marker of a store that was closed well does not know that its queues are gone.
+    distrust_tail = distrust_tail or lacks_queues(root, settings)
     if not distrust_tail and survey.marks.is_tail_believable(boot_id() if boot is None else boot):
         believed = survey.by_marker()
         if believed is not None:
             return believed
     return survey.by_scan(progress or _no_progress)
+
+
+def lacks_queues(root: Path, settings: StoreSettings) -> bool:
+    """Whether there is a log but no consume queue at all, so that all of them must be rebuilt."""
+    if list_queues(root / "consumequeue"):
+        return False
+    return any(
+        next(directory.glob("[0-9]*"), None) is not None
+        for directory in settings.commit_log_directories(root)
+    )
 
 
 def _no_progress(done: int, total: int) -> None:

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_core.errors import CorruptRecordError, OffsetRangeError, StorageError
-from broker_core.store.consume_queue import ConsumeQueue, has_entry, list_queues
+from broker_core.store.consume_queue import ConsumeQueue, has_entry
 from broker_core.store.lock import lock_holder
 from broker_core.store.marks import Marks, read_marks
-from broker_core.store.recovery import RecoveryKind, known_topics, plan
+from broker_core.store.recovery import RecoveryKind, known_topics, lacks_queues, plan
 
 if TYPE_CHECKING:
     from broker_core.store.commit_log import CommitLog
@@ -66,13 +66,11 @@ def examine_store(
     """
     for _ in range(_ATTEMPTS):
         state = StoreState(read_marks(root), _is_locked(root))
-        is_bare = _lacks_queues(root, settings)
+        is_bare = lacks_queues(root, settings)
         if state.is_locked or not (state.marks.is_unclean or is_bare):
             return state
         try:
-            # The marker of a store that was closed well does not know that its queues are gone.
-            agreed = settings.agreeing_with(root)
-            planned = plan(root, agreed, distrust_tail=is_bare, progress=progress)
+            planned = plan(root, settings.agreeing_with(root), progress=progress)
         except CorruptRecordError as error:
             found = replace(state, damage=error)
         else:
@@ -161,13 +159,3 @@ def _is_locked(root: Path) -> bool:
         return lock_holder(root) is not None
     except StorageError:
         return False  # not even the lock may be opened: then nobody of this user writes
-
-
-def _lacks_queues(root: Path, settings: StoreSettings) -> bool:
-    """Whether there is a log but no consume queue at all, so that all of them must be rebuilt."""
-    if list_queues(root / "consumequeue"):
-        return False
-    return any(
-        next(directory.glob("[0-9]*"), None) is not None
-        for directory in settings.commit_log_directories(root)
-    )

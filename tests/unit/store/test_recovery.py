@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from broker_core import open_broker
 from broker_core.codec.record import decode_record
 from broker_core.errors import CorruptRecordError
 from broker_core.store.check import check
@@ -462,3 +463,21 @@ SMALL_GIVEN = StoreSettings.load(
         "maxIndexNum": 40,
     }
 )
+
+
+def test_a_writer_rebuilds_removed_consume_queues_of_a_store_that_was_closed(
+    tmp_path: Path,
+) -> None:
+    store = tmp_path / "store"
+    with open_broker(f"file:{store}", mode="rw", create=True) as broker:
+        broker.create_topic("orders", queues=1)
+        for number in range(3):
+            broker.send("orders", b"%d" % number)
+    shutil.rmtree(store / "consumequeue")
+
+    with open_broker(f"file:{store}", mode="rw") as broker:
+        sent = broker.send("orders", b"3")
+        bodies = broker.read("orders")["body"].to_pylist()
+
+    assert sent.queue_offset == 3
+    assert bodies == [b"0", b"1", b"2", b"3"]
