@@ -22,7 +22,7 @@ def with_messages(document: dict[str, Any]) -> list[str]:
     )
 
 
-@pytest.fixture(scope="module", params=fixtures.NAMES)
+@pytest.fixture(scope="module")
 def opened(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, Any]]:
@@ -30,6 +30,7 @@ def opened(
     return fixtures.extract(name, tmp_path_factory.mktemp("fixture")), fixtures.expected(name)
 
 
+@pytest.mark.parametrize("opened", fixtures.NAMES, indirect=True)
 def test_every_message_of_every_topic_is_as_the_client_sees_it(
     spark: SparkSession, opened: tuple[Path, dict[str, Any]]
 ) -> None:
@@ -68,6 +69,7 @@ def test_every_message_of_every_topic_is_as_the_client_sees_it(
         assert round(row.bornTimestamp.timestamp() * 1000) == message["bornTimestamp"]
 
 
+@pytest.mark.parametrize("opened", ["basic-5.5", "delay-retry-dlq-5.5"], indirect=True)
 def test_a_pattern_finds_the_user_s_topics_only(
     spark: SparkSession, opened: tuple[Path, dict[str, Any]]
 ) -> None:
