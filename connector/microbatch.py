@@ -112,8 +112,12 @@ class MicroBatches:
                 log.warning(template, queue, end[queue], start[queue])
 
     def _just_resolved(self, start: SourceOffset) -> frozenset[QueueRef] | None:
-        """Queues whose start this run found out from the options; None if `start` was logged."""
-        if self._initial is None or start != SourceOffset(self._initial.offsets):
+        """Queues whose start was found out later than the end that an earlier run logged.
+
+        None if `start` was logged too, or if the end is younger: then it must fit the start.
+        """
+        has_advanced = self._latest is not None
+        if has_advanced or self._initial is None or start != SourceOffset(self._initial.offsets):
             return None
         return frozenset(start.keys() - self._initial.given)
 

@@ -136,6 +136,20 @@ def test_a_queue_that_came_before_the_first_batch_was_replayed_is_new_and_not_go
     assert run.spans(at(10, 4), run.advance(at(10, 4))) == [(2, 0, 1)]
 
 
+def test_a_topic_deleted_before_the_first_batch_of_a_fresh_query_is_data_loss(
+    broker: MemoryBroker,
+) -> None:
+    broker.create_topic("u", 1)
+    run = Run(broker, subscribe="t,u", startingOffsets="earliest")
+    start = run.batches.initial()
+    broker.delete_topic("u")
+
+    end = run.advance(start)
+
+    with pytest.raises(DataLossError, match=r"QUEUES_DELETED.*u/broker-a/0"):
+        run.batches.plan(start, end)
+
+
 def test_a_replayed_first_batch_needs_no_second_pin(broker: MemoryBroker) -> None:
     run = Run(broker)
 
