@@ -25,6 +25,7 @@ from connector.plan.split import split
 if TYPE_CHECKING:
     from connector.clock import Clock
     from connector.options import SourceOptions
+    from connector.progress import GroupProgress
     from connector.queues import Queues
 
 log = logging.getLogger(__name__)
@@ -35,10 +36,17 @@ IDLE_PAUSE_MS = 25
 class MicroBatches:
     """Decides what each micro-batch reads. One instance per run of a query; not thread-safe."""
 
-    def __init__(self, options: SourceOptions, queues: Queues, clock: Clock) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        queues: Queues,
+        clock: Clock,
+        progress: GroupProgress | None = None,
+    ) -> None:
         self._options = options
         self._queues = queues
         self._clock = clock
+        self._progress = progress
         self._initial: Start | None = None
         self._is_pinned = False
         self._aims = False
@@ -46,7 +54,6 @@ class MicroBatches:
         self._fired_ms = 0
         self._idle_since_ms: int | None = None
         self._latest: SourceOffset | None = None
-        self._reported: SourceOffset | None = None
         self._report_loss = policy(fail=options.fail_on_data_loss, warn=log.warning)
 
     def initial(self) -> SourceOffset:
@@ -132,6 +139,8 @@ class MicroBatches:
     def close(self) -> None:
         """Let go of the broker."""
         self._queues.close()
+        if self._progress is not None:
+            self._progress.close()
 
     def _resolve_start(self) -> Start:
         position = self._options.starting
@@ -195,11 +204,6 @@ class MicroBatches:
         Spark commits batch N to the source only when batch N + 1 begins, but it asks for the next
         offset as soon as batch N is in its commit log; so progress is reported at both.
         """
-        group = self._options.consumer_group
-        if not self._options.commit_offsets or group is None:
-            return
-        if self._initial is not None and done == SourceOffset(self._initial.offsets):
-            return
-        if done != self._reported:
-            self._queues.commit(group, done)
-            self._reported = done
+        is_initial = self._initial is not None and done == SourceOffset(self._initial.offsets)
+        if self._progress is not None and not is_initial:
+            self._progress.report(done)

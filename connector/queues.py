@@ -134,24 +134,6 @@ class Queues:
 
         return self._ask("measure messages", ask)
 
-    def commit(self, group: str, offsets: Mapping[QueueRef, LogicalOffset]) -> None:
-        """Tell a consumer group how far the query has come. Lag tools read it, nothing else."""
-
-        def ask(broker: Broker) -> None:
-            for queue in sorted(offsets):
-                broker.commit_offset(
-                    group,
-                    queue.topic,
-                    queue.queue_id,
-                    offsets[queue],
-                    broker_name=queue.broker_name,
-                )
-
-        try:
-            self._ask(f"record offsets of group {group}", ask)
-        except errors.BrokerUnavailableError as error:
-            log.warning("group=%s progress was not reported: %s", group, error)
-
     def close(self) -> None:
         """Let go of the broker; the next question opens it again."""
         broker, self._broker = self._broker, None

@@ -32,6 +32,7 @@ from connector.options import SourceOptions
 from connector.partition import QueuePartition
 from connector.plan.admission import Limits
 from connector.plan.offsets import SourceOffset
+from connector.progress import GroupProgress
 from connector.queues import Queues
 from connector.schema import check_schema
 
@@ -109,14 +110,18 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_schema(self._schema, options.columns)
         return options
 
+    @property
+    def _progress(self) -> GroupProgress | None:
+        client, group = self._options.client, self._options.consumer_group
+        if not self._options.commit_offsets or group is None:
+            return None
+        return GroupProgress(lambda: open_client(client, "rw"), group)
+
     @cached_property
     def _batches(self) -> MicroBatches:
         options = self._options
         clock = SystemClock()
         queues = Queues(
-            lambda: open_client(options.client, "rw" if options.commit_offsets else "r"),
-            options.client.address,
-            options.retry,
-            clock,
+            lambda: open_client(options.client), options.client.address, options.retry, clock
         )
-        return MicroBatches(options, queues, clock)
+        return MicroBatches(options, queues, clock, self._progress)

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from broker_core.errors import UnavailableError
+from broker_core.errors import BrokerError, UnavailableError
+from broker_core.errors import TopicNotFoundError as MissingError
 from broker_core.types import LogicalOffset, QueueRef
 from connector.errors import (
     BrokerUnavailableError,
@@ -16,6 +17,7 @@ from connector.microbatch import IDLE_PAUSE_MS, MicroBatches
 from connector.options import SourceOptions
 from connector.plan.admission import Limits
 from connector.plan.offsets import SourceOffset
+from connector.progress import GroupProgress
 from connector.queues import Queues
 from tests.kit.clock import ManualClock
 from tests.kit.memory_broker import MemoryBroker
@@ -35,7 +37,9 @@ class Run:
         self.clock = ManualClock()
         opener: Any = lambda: broker  # noqa: E731 - a Broker as far as the source needs one
         queues = Queues(opener, "memory:", self.options.retry, self.clock)
-        self.batches = MicroBatches(self.options, queues, self.clock)
+        group = self.options.consumer_group if self.options.commit_offsets else None
+        progress = GroupProgress(opener, group) if group else None
+        self.batches = MicroBatches(self.options, queues, self.clock, progress)
 
     def advance(self, start: SourceOffset, limits: Limits | None = None) -> SourceOffset:
         return self.batches.advance(start, self.options.limits if limits is None else limits)
@@ -495,14 +499,28 @@ def test_progress_is_reported_once_per_batch(broker: MemoryBroker) -> None:
     assert broker.calls.count("commit_offset") == 2
 
 
-def test_progress_that_can_t_be_reported_stops_nothing(
-    broker: MemoryBroker, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("error", [UnavailableError("busy"), MissingError("gone")])
+def test_progress_that_can_t_be_reported_stops_nothing_and_is_reported_later(
+    broker: MemoryBroker, caplog: pytest.LogCaptureFixture, error: BrokerError
 ) -> None:
     run = Run(broker, commitOffsets="true", consumerGroup="g")
-    broker.failures = [UnavailableError("busy")] * 3
+    broker.failures = [error]
 
-    assert run.advance(at(9, 4)) == at(10, 4)
-    assert "progress was not reported" in caplog.text
+    end = run.advance(at(9, 4))
+    run.batches.finished(at(9, 4))
+
+    assert end == at(10, 4)
+    assert f"group=g event=progress_not_reported: {error}" in caplog.text
+    assert broker.groups == {("g", Q0): 9, ("g", Q1): 4}
+
+
+def test_only_queues_that_moved_are_reported(broker: MemoryBroker) -> None:
+    run = Run(broker, commitOffsets="true", consumerGroup="g")
+
+    run.batches.finished(at(9, 4))
+    run.batches.finished(at(10, 4))
+
+    assert broker.calls.count("commit_offset") == 3
 
 
 def test_nothing_is_reported_unless_asked_for(broker: MemoryBroker) -> None:
