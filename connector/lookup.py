@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.codec.decode import PROPERTY_PREFIX, schema_of
-from broker_core.errors import BrokerError, MessageNotFoundError
+from broker_core.errors import BrokerError, MessageNotFoundError, TopicNotFoundError
 from connector import opening
-from connector.executor import ACTION, held_now
+from connector.executor import ACTION
 from connector.plan.bounded import present
+from connector.plan.positions import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,9 @@ def read_lookup(
     client = options.client
     try:
         broker = opening.cached_reader(client)
-        ranges = [present(piece, held_now(broker, piece.queue)) for piece in wanted.pieces]
+        ranges = _ranges(broker, wanted)
+        if not ranges:
+            return
         found = _within(_find(broker, wanted), ranges)
         if message_filter is not None and message_filter.tags is not None:
             tags = found["tags"].combine_chunks()
@@ -53,6 +56,16 @@ def read_lookup(
 def project(found: pa.Table, columns: Sequence[str]) -> pa.Table:
     """The requested columns of a table that has them all."""
     return pa.table([_column(found, each) for each in columns], schema=schema_of(columns))
+
+
+def _ranges(broker: Broker, wanted: LookupPartition) -> list[OffsetRange]:
+    """What the wanted pieces hold at this moment."""
+    try:
+        held = broker.offsets(wanted.topic)
+    except TopicNotFoundError:
+        return []
+    pieces = [piece for piece in wanted.pieces if piece.queue in held]
+    return [present(piece, Bounds(*held[piece.queue])) for piece in pieces]
 
 
 def _find(broker: Broker, wanted: LookupPartition) -> pa.Table:
@@ -82,7 +95,7 @@ def _within(found: pa.Table, ranges: Sequence[OffsetRange]) -> pa.Table:
         )
         for each in ranges
     ]
-    return found.filter(reduce(pc.or_, masks)) if masks else found.slice(0, 0)
+    return found.filter(reduce(pc.or_, masks))
 
 
 def _column(found: pa.Table, column: str) -> pa.ChunkedArray:
