@@ -8,8 +8,6 @@ key has the process id), for neither files nor sockets may be shared across a fo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from broker_core import errors as core
@@ -64,15 +62,6 @@ def failed(error: core.BrokerError, client: ClientOptions, action: str) -> error
     if isinstance(error, core.UnavailableError):
         forget(client, "rw")
     return translate(error, client.address, action, attempts=1)
-
-
-@contextmanager
-def translated(address: str, action: str, attempts: int = 1) -> Iterator[None]:
-    """Let a broker's errors leave the block as the connector's."""
-    try:
-        yield
-    except core.BrokerError as error:
-        raise translate(error, address, action, attempts) from error
 
 
 def translate(
