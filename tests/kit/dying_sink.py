@@ -30,7 +30,7 @@ from connector.sink import RocketMQStreamWriter
 from connector.source import RocketMQDataSource
 
 NAME = "rocketmq-dying"
-PATIENCE_S = 60
+PATIENCE_S = 240
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions
@@ -15,6 +18,7 @@ from broker_core.store.settings import StoreSettings
 from tests.kit.dying_sink import NAME, Control, DyingSource
 from tests.kit.transactions import SMALL_FILES, open_store, visible
 
+ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 240
 PER_BATCH = 8
 
@@ -97,16 +101,25 @@ class Pipeline:
         assert check(self.store, StoreSettings.load(SMALL_FILES)) == []
 
 
-def main(arguments: list[str]) -> None:
-    """Run a pipeline's query in a driver of its own, which the sink may kill."""
-    import os
-    from typing import Any
+def driver(folder: Path, master: str = "local[2]") -> subprocess.Popen[str]:
+    """Run a pipeline's query in a driver of its own; `communicate` waits for its end."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.kit.pipelines", str(folder), master],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
-    folder, *more = arguments
+
+def main(arguments: list[str]) -> None:
+    """Run a pipeline's query to its end, or until the sink kills the driver."""
+    folder, master = arguments
     pipeline = Pipeline(Path(folder))
     builder: SparkSession.Builder = SparkSession.builder
     spark = (
-        builder.master(more[0] if more else "local[2]")
+        builder.master(master)
         .config("spark.ui.enabled", False)
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")

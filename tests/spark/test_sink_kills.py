@@ -6,10 +6,7 @@ the same checkpoint, as an operator would. A driver that dies takes everything w
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,10 +14,9 @@ from pyspark.sql import SparkSession
 
 from broker_core.store.files import Failpoint
 from tests.kit.dying_sink import Deed
-from tests.kit.pipelines import PER_BATCH, Pipeline
+from tests.kit.pipelines import PER_BATCH, TIMEOUT_S, Pipeline, driver
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
-ROOT = Path(__file__).resolve().parents[2]
 
 APPEND = [
     Failpoint.MARKED_APPENDING,
@@ -119,14 +115,7 @@ def kill_driver(pipeline: Pipeline, deed: Deed) -> None:
     """Run the query in a driver of its own until it is killed."""
     pipeline.feed(PER_BATCH * 2)
     pipeline.control.arm(deed)
-    killed = subprocess.run(
-        [sys.executable, "-m", "tests.kit.pipelines", str(pipeline.store.parent)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    running = driver(pipeline.store.parent)
+    output, _ = running.communicate(timeout=TIMEOUT_S)
+    assert running.returncode == -signal.SIGKILL, output
     pipeline.require_nothing_twice_or_strange()
