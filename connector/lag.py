@@ -3,7 +3,7 @@
 Spark has no hook through which a Python source could add numbers to its progress, but the progress
 has the offsets. A queue that the query has not read yet counts from 0.
 
-    from connector.lag import LagListener
+    from connector import LagListener
     spark.streams.addListener(LagListener(print))
 """
 

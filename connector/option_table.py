@@ -268,7 +268,9 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             False,
             BATCH,
             f"Let Spark hand filters to the source. Needs `{names.SPARK_PUSHDOWN}=true` too; "
-            "without it Spark refuses to plan the read.",
+            "without it nothing is pushed. Call `load()` once per filter: Spark (4.1 to 4.3) keeps "
+            "what was pushed for a DataFrame and uses it for every other read of the same "
+            "DataFrame, also in a union or self-join, whose rows are then wrong.",
         ),
     ),
     "Talking to the broker": (

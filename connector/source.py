@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -25,6 +26,18 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 log = logging.getLogger(__name__)
+
+_PLANNER = "plan_data_source_read"
+
+
+def plans_without_filters() -> bool:
+    """Whether this process is the one in which Spark plans reads that have no filter to push.
+
+    With its own switch off, Spark refuses there any reader that could take filters, although none
+    would come. Pushing happens in another process, so a reader that takes none is right here
+    whatever the switch says. Where Spark's worker can't be told, the answer is no.
+    """
+    return any(_PLANNER in argument for argument in sys.argv[:2])
 
 
 class RocketMQDataSource(DataSource):
@@ -56,9 +69,9 @@ class RocketMQDataSource(DataSource):
         for sentence in advice(self.options, Scope.BATCH_READ):
             if sentence not in of_any_read:
                 log.warning("%s", sentence)
-        return (
-            RocketMQPushdownReader(options) if options.filter_pushdown else RocketMQReader(options)
-        )
+        if options.filter_pushdown and not plans_without_filters():
+            return RocketMQPushdownReader(options)
+        return RocketMQReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming read; it checks its options with the first call, see connector.stream."""

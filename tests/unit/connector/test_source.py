@@ -54,6 +54,17 @@ def test_filters_are_only_taken_when_asked_for() -> None:
     assert type(pushing) is RocketMQPushdownReader
 
 
+def test_filters_are_not_taken_where_spark_plans_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planner = "pyspark.sql.worker.plan_data_source_read"
+    monkeypatch.setattr("sys.argv", ["daemon.py", planner])
+
+    reader = RocketMQDataSource(BASE | {"filterPushdown": "true"}).reader(SCHEMA)
+
+    assert type(reader) is RocketMQReader
+
+
 def test_a_batch_refuses_what_a_batch_can_t_do() -> None:
     with pytest.raises(OptionError, match="START_IS_LATEST"):
         RocketMQDataSource(BASE | {"startingOffsets": "latest"}).reader(SCHEMA)
