@@ -8,11 +8,13 @@ with a record in RMQ_SYS_TRANS_BATCH_TOPIC that says how far it goes,
 
     {"kind": "delivered", "level": 3, "offset": 120}                                  TAGS = delay#3
 
-and the later of the two counts. Only losing power in the middle of an append delivers again.
+and the later of the two counts. Only losing power in the middle of an append delivers again. A
+message whose topic was deleted meanwhile is dropped, with a line in the log.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,16 +29,19 @@ from broker_core.codec.copies import Route, copy_records
 from broker_core.codec.fields import locate
 from broker_core.codec.gather import spans
 from broker_core.codec.names import HALF_TOPIC, SCHEDULE_TOPIC
+from broker_core.errors import TopicNotFoundError
 from broker_core.store import config_files
 from broker_core.store.batch import Batch
 
 if TYPE_CHECKING:
+    from broker_core.broker.catalog import Catalog
     from broker_core.broker.decisions_journal import DecisionJournal
     from broker_core.codec.frames import FrameBatch
     from broker_core.store.reader import StoreReader
     from broker_core.store.writer import StoreWriter
 
 DELAY_OFFSETS_FILE = Path("config") / "delayOffset.json"
+_LOG = logging.getLogger(__name__)
 
 
 class DelayedDelivery:
@@ -46,16 +51,18 @@ class DelayedDelivery:
         self,
         reader: StoreReader,
         writer: StoreWriter,
+        catalog: Catalog,
         journal: DecisionJournal,
         clock_ms: Callable[[], int],
     ) -> None:
         self._reader = reader
         self._writer = writer
+        self._catalog = catalog
         self._journal = journal
         self._clock_ms = clock_ms
 
     def deliver_due(self) -> int:
-        """Deliver everything that is due now; how many messages that were."""
+        """Deliver everything that is due now; how many messages that were, dropped ones not."""
         delivered = 0
         known = load_delay_offsets(self._reader.root / DELAY_OFFSETS_FILE)
         reached = dict(known)
@@ -72,12 +79,16 @@ class DelayedDelivery:
         return delivered
 
     def _count_due(self, level: int, start: int, end: int, delay_ms: int) -> int:
-        """How many messages of a level are due, from `start` on."""
+        """How many messages of a level are due, from `start` on; those behind are not looked at."""
         now = self._clock_ms()
-        times = self._reader.entries(SCHEDULE_TOPIC, level - 1, start, end)["tags_code"]
-        # Later than any delay allows: the clock was set back since, and nobody wants to wait.
-        is_due = (times <= now) | (times > now + delay_ms)
-        return len(is_due) if is_due.all() else int(is_due.argmin())
+        for at in range(start, end, PIECE_ROWS):
+            stop = min(at + PIECE_ROWS, end)
+            times = self._reader.entries(SCHEDULE_TOPIC, level - 1, at, stop)["tags_code"]
+            # Later than any delay allows: the clock was set back since, and nobody wants to wait.
+            is_due = (times <= now) | (times > now + delay_ms)
+            if not is_due.all():
+                return at - start + int(is_due.argmin())
+        return end - start
 
     def _deliver(self, level: int, start: int, stop: int) -> int:
         count = 0
@@ -96,7 +107,7 @@ class DelayedDelivery:
                 if self._journal.delivered(level) != before:
                     raise SettledElsewhereError
 
-            copies = _copies(frames)
+            copies = self._copies(frames)
             word = self._journal.records(
                 [Delivered(level, frames.next_offset)],
                 self._clock_ms(),
@@ -110,6 +121,26 @@ class DelayedDelivery:
             count += len(copies)
         return count
 
+    def _copies(self, frames: FrameBatch) -> Batch:
+        """Messages as they were sent: their own topic and queue, properties as they are stored."""
+        fields = locate(frames)
+        route = real_route(fields)
+        wanted = np.array([self._is_wanted(topic) for topic in route.topics])[route.topic_codes]
+        if not wanted.all():
+            return self._copies(frames.select(wanted)) if wanted.any() else _nothing()
+        texts = spans(frames.buffer, fields.properties_starts, fields.properties_lengths)
+        return Batch.of_copies(copy_records(fields, route, texts, transaction=None), route)
+
+    def _is_wanted(self, topic: str) -> bool:
+        if topic == HALF_TOPIC:
+            return False  # as with RocketMQ: one that came here by mistake, nobody could decide it
+        try:
+            self._catalog.config(topic)
+        except TopicNotFoundError:
+            _LOG.warning("event=delayed_dropped topic=%s: it does not exist any more", topic)
+            return False
+        return True
+
     def _save(self, reached: dict[int, int]) -> None:
         with self._writer.turn("save delivered delays") as parts:
             path = self._reader.root / DELAY_OFFSETS_FILE
@@ -117,18 +148,6 @@ class DelayedDelivery:
             latest = {level: max(known.get(level, 0), offset) for level, offset in reached.items()}
             document = delay_document(config_files.load(path), latest, self._clock_ms())
             config_files.persist(parts.files, path, document)
-
-
-def _copies(frames: FrameBatch) -> Batch:
-    """Messages as they were sent: their own topic and queue, properties as they are stored."""
-    fields = locate(frames)
-    route = real_route(fields)
-    # RocketMQ drops half messages that came here by mistake: nobody could decide them.
-    wanted = np.array([topic != HALF_TOPIC for topic in route.topics])[route.topic_codes]
-    if not wanted.all():
-        return _copies(frames.select(wanted)) if wanted.any() else _nothing()
-    texts = spans(frames.buffer, fields.properties_starts, fields.properties_lengths)
-    return Batch.of_copies(copy_records(fields, route, texts, transaction=None), route)
 
 
 def _nothing() -> Batch:

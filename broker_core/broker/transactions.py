@@ -106,7 +106,7 @@ class Transactions:
         self._listeners: dict[str, TransactionListener] = {}
         self._unique_ids = UniqueIds()
         self._turn = 0
-        self._delivery = DelayedDelivery(reader, writer, self._tools.journal, clock_ms)
+        self._delivery = DelayedDelivery(reader, writer, catalog, self._tools.journal, clock_ms)
         self._last_round_ms: int | None = None
         self._last_delivery_ms: int | None = None
 

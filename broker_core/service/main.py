@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import signal
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from broker_core.broker.delay_delivery import DelayDelivery
+from broker_core.codec.names import SCHEDULE_TOPIC
 from broker_core.errors import ConfigError
 from broker_core.service.background import Background, Service
 from broker_core.service.core import Core
@@ -162,7 +162,9 @@ def services(broker: BrokerProcess) -> list[Service]:
 
 def _deliver_delayed(core: Core) -> None:
     with core.broker() as broker:
-        DelayDelivery(broker.reader, core.writer, broker.catalog, core.clock_ms).round()
+        broker.reader.refresh()
+        if broker.reader.queue_ids(SCHEDULE_TOPIC):
+            broker.transactions.deliver_due()
 
 
 def serve(
@@ -183,17 +185,19 @@ def serve(
     for line in settings.warnings():
         _LOG.warning("event=config %s", line)
     broker = BrokerProcess(root, settings, create=create, progress=RecoveryLog())
-    stop = threading.Event()
+    # Not an Event: the handler may run while this thread holds the lock inside Event.wait, and
+    # would wait for it for ever. A SimpleQueue's put is made to be called at any point.
+    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        stop.set()
+        del frame
+        signals.put(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
     broker.start()
     _LOG.info("event=ready store=%s address=%s pid=%d", root, broker.address, os.getpid())
-    stop.wait()
-    _LOG.info("event=stopping")
+    number = signals.get()
+    _LOG.info("event=stopping signal=%s", signal.Signals(number).name)
     broker.stop()
     _LOG.info("event=stopped store=%s", root)

@@ -178,3 +178,37 @@ def test_what_apache_left_pending_is_delivered_as_apache_would(tmp_path: Path) -
         record = broker.reader.record_at(int(entry["physical_offset"]))
         assert record.property_map["DELAY"] in {"17", "18"}
         assert record.prepared_offset == 0
+
+
+def test_a_delivered_message_is_as_it_was_sent(broker: EmbeddedBroker, clock: ManualClock) -> None:
+    sent = broker.send(
+        "t", b"x", tags="A", keys=["k"], properties={"p": "v"}, queue_id=1, delay_level=1
+    )
+    clock.advance(1000)
+
+    broker.transactions.deliver_due()
+
+    columns = ["queueId", "msgId", "tags", "keys", "properties", "preparedTransactionOffset"]
+    [row] = broker.read("t", queue_id=1, columns=columns, tags="A").to_pylist()
+    assert row["properties"][-3:] == [("DELAY", "1"), ("REAL_TOPIC", "t"), ("REAL_QID", "1")]
+    assert (row["queueId"], row["msgId"], row["keys"]) == (1, sent.msg_id, "k")
+    assert row["preparedTransactionOffset"] == 0
+    assert broker.message(sent.msg_id).column("topic").to_pylist() == ["t"]
+
+
+def test_what_is_for_a_topic_that_is_gone_is_dropped_and_told(
+    broker: EmbeddedBroker,
+    clock: ManualClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker.create_topic("gone", queues=1)
+    broker.send("gone", b"lost", delay_level=1)
+    broker.send("t", b"kept", queue_id=0, delay_level=1)
+    broker.delete_topic("gone")
+    clock.advance(1000)
+
+    assert broker.transactions.deliver_due() == 1
+
+    assert visible(broker) == [b"kept"]
+    assert "gone" not in broker.topics()
+    assert "event=delayed_dropped topic=gone" in caplog.text

@@ -18,7 +18,6 @@ from tests.kit.served import ServeCommand, served
 ANY_PORT = ("--listen", "127.0.0.1:0")
 
 
-@pytest.mark.slow  # once in many runs beside other tests it waited for the end of stderr for ever
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_with_the_store_closed(tmp_path: Path, number: int) -> None:
     store = tmp_path / "store"
