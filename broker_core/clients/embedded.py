@@ -94,9 +94,8 @@ class EmbeddedBroker:
         options = SessionOptions(progress=progress)
         try:
             if mode == "r":
-                if settings.given:
-                    settings = settings.agreeing_with(root)
-                return cls(address, StoreReader(root, settings, progress=progress))
+                agree = settings.agreeing_with if settings.given else settings.recalling
+                return cls(address, StoreReader(root, agree(root), progress=progress))
             writer = StoreWriter.open(root, settings, create=create, options=options)
         except OSError as error:
             raise storage_error(error, "open the store", root) from error

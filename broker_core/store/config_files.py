@@ -82,7 +82,7 @@ def load(path: Path) -> dict[str, Any]:
             if not text.strip():
                 continue
             document = parse(text)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
             raise unreadable(candidate, error) from error

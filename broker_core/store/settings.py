@@ -3,7 +3,8 @@
 Names from outside are Apache's (`mappedFileSizeCommitLog`, ...), from a `broker.conf` or a mapping;
 those that mean nothing to a store are left alone, since a broker.conf has hundreds. A store that
 exists decides its file sizes itself: they are read off its files, and a configuration that says
-otherwise is an error. Only a new store takes them from the configuration.
+otherwise is an error. Only a new store takes them from the configuration, and remembers them until
+it has files (remembered.py); so it does its broker's name, which no file says.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from broker_core.store.index_file import (
     list_index_files,
 )
 from broker_core.store.properties_file import parse_properties_file
+from broker_core.store.remembered import FILE as REMEMBERED_FILE
+from broker_core.store.remembered import load_remembered
 from broker_core.store.segments import Segment, list_segments, unreadable
 from broker_core.types import DEFAULT_BROKER_NAME
 
@@ -150,10 +153,36 @@ class StoreSettings:
             return root / path.relative_to(self.store_path_root)
         return path if path.is_absolute() else root / path
 
-    def agreeing_with(self, root: Path) -> StoreSettings:
-        """Return these settings with the file sizes of the store at `root`, where it has files.
+    def recalling(self, root: Path) -> StoreSettings:
+        """Return these settings with what the store at `root` remembers, where nothing was given.
 
-        ConfigError if the configuration gave another size than the files have.
+        CorruptRecordError if it remembers something that makes no sense.
+        """
+        texts = load_remembered(root)
+        values: dict[str, Any] = {}
+        for name in texts.keys() & REMEMBERED - self.given:
+            option = _OPTIONS[name]
+            try:
+                values[option.attribute] = option.parse(texts[name])
+            except ValueError as error:
+                path = root / REMEMBERED_FILE
+                message = (
+                    f"{path} is damaged: {name} is {texts[name]!r}, expected {option.expected}; "
+                    f"restore it from a backup, or delete it and give the settings with config=."
+                )
+                raise CorruptRecordError(message, path) from error
+        return replace(self, **values)
+
+    def to_remember(self) -> dict[str, str]:
+        """Return what a store should remember of these settings: what was given of such things."""
+        names = sorted(self.given & REMEMBERED)
+        return {name: str(getattr(self, _OPTIONS[name].attribute)) for name in names}
+
+    def agreeing_with(self, root: Path) -> StoreSettings:
+        """Return these settings with the file sizes of the store at `root`.
+
+        They are those of its files, and where it has none, those it remembers. ConfigError if the
+        configuration gave another size than the files have.
         """
         found: dict[str, int] = {}
         log_files = list_segments(*self.commit_log_directories(root))
@@ -175,7 +204,7 @@ class StoreSettings:
                 )
                 raise ConfigError(message)
         changes: dict[str, Any] = {_OPTIONS[name].attribute: found[name] for name in found}
-        return replace(self, **changes)
+        return replace(self.recalling(root), **changes)
 
     def _index_sizes(self, root: Path) -> dict[str, int]:
         """Slots and entries of the store's index files.
@@ -318,6 +347,17 @@ _OPTIONS: Mapping[str, _Option] = {
 
 KNOWN_NAMES = frozenset(_OPTIONS)
 """The Apache names that mean something to a store."""
+REMEMBERED = frozenset(
+    {
+        "mappedFileSizeCommitLog",
+        "mappedFileSizeConsumeQueue",
+        "mappedFileSizeConsumeQueueExt",
+        "maxHashSlotNum",
+        "maxIndexNum",
+        "brokerName",
+    }
+)
+"""What belongs to a store, not to whoever opens it."""
 
 
 def _any_segment(directory: Path) -> Segment | None:

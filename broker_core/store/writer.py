@@ -37,6 +37,7 @@ from broker_core.store.index_file import IndexHeader
 from broker_core.store.index_writer import IndexPosition
 from broker_core.store.log_scan import delay_levels
 from broker_core.store.log_writer import Placement, place
+from broker_core.store.remembered import remember
 from broker_core.store.session import SessionOptions, StoreSession
 from broker_core.store.tail import TailState
 from broker_core.store.topic_removal import empty_trash, remove_queues
@@ -102,6 +103,7 @@ class StoreWriter:
         try:
             with writer.turn("open the store"):
                 empty_trash(files, root)
+                remember(files, root, settings.to_remember())
         except BaseException:
             writer._session.close()
             raise
