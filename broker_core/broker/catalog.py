@@ -15,7 +15,7 @@ from broker_core.broker.topics import TopicConfig, TopicTable
 from broker_core.codec.legal_names import check_topic, is_legal_topic
 from broker_core.errors import RequestError, TopicNotFoundError
 from broker_core.store.config_files import backup
-from broker_core.store.foreign import batch_queue_error, batch_queue_topics
+from broker_core.store.foreign import batch_queue_error, batch_queue_ids, batch_queue_topics
 from broker_core.store.segments import is_path_part
 from broker_core.types import QueueRef, TopicInfo
 
@@ -55,16 +55,23 @@ class Catalog:
 
         InvalidNameError, TopicNotFoundError; FormatVersionError for one with batch queues.
         """
+        config = self._row(topic)
+        if config.is_batch:
+            raise batch_queue_error(topic)
+        return config
+
+    def _row(self, topic: str) -> TopicConfig:
+        """A topic's configuration, also of one that we do not read."""
         self._admit(topic)
         config = self.table().topics.get(topic)
-        if (config and config.is_batch) or topic in batch_queue_topics(self._reader.root):
-            raise batch_queue_error(topic)
-        if config is not None:
-            return config
-        queues = self.queue_ids(topic)
-        if not queues:
-            raise self._not_found(topic)
-        return TopicConfig(topic, queues[-1] + 1, queues[-1] + 1)
+        is_batch = topic in batch_queue_topics(self._reader.root)
+        if config is None:
+            ids = batch_queue_ids(self._reader.root, topic) if is_batch else self.queue_ids(topic)
+            if not ids and not is_batch:
+                raise self._not_found(topic)
+            count = max(ids, default=-1) + 1
+            config = TopicConfig(topic, count, count)
+        return config.as_batch() if is_batch else config
 
     def queue_ids(self, topic: str) -> list[int]:
         """Return the queues of a topic that hold or held messages, sorted."""
@@ -81,8 +88,11 @@ class Catalog:
         check_topic(topic)
 
     def describe(self, topic: str) -> TopicInfo:
-        """Return what there is to know of a topic; errors as for `config`."""
-        config = self.config(topic)
+        """Return what there is to know of a topic; its attributes say if it has batch queues.
+
+        InvalidNameError, TopicNotFoundError.
+        """
+        config = self._row(topic)
         return TopicInfo(
             name=topic,
             read_queues=config.read_queues,

@@ -15,6 +15,7 @@ from broker_core.broker.forgotten import ForgottenQueue, forgotten_queues
 from broker_core.broker.topics import PERM_DEFAULT
 from broker_core.codec.fields import locate
 from broker_core.codec.record import Record, decode_record
+from broker_core.errors import FormatVersionError
 
 if TYPE_CHECKING:
     from broker_core.broker.catalog import Catalog
@@ -47,7 +48,10 @@ class DumpedTopic:
 
 
 class Dump:
-    """A store being dumped; `report` is told how far it is."""
+    """A store being dumped; `report` is told how far it is.
+
+    `refused` holds an error for each topic that was passed over, since we do not read its queues.
+    """
 
     def __init__(self, reader: StoreReader, catalog: Catalog, report: Report) -> None:
         self._reader = reader
@@ -55,16 +59,27 @@ class Dump:
         self._report = report
         self._done = 0
         self._total = 0
+        self.refused: list[FormatVersionError] = []
 
     def topics(self, only: str | None = None) -> Iterator[DumpedTopic]:
-        """Yield all topics, or one, by name; those of which only the log knows as well."""
+        """Yield all topics, or one, by name; those of which only the log knows as well.
+
+        FormatVersionError for the one asked for; of all, `refused` tells afterwards.
+        """
         known = self._catalog.names()
         lost: dict[str, list[ForgottenQueue]] = {}
         for queue in forgotten_queues(self._reader, known, self._report):
             lost.setdefault(queue.topic, []).append(queue)
         self._total = self._reader.log_range()[1]
         for name in sorted({*known, *lost}) if only is None else [only]:
-            yield self._forgotten(name, lost[name]) if name in lost else self._known(name)
+            try:
+                topic = self._forgotten(name, lost[name]) if name in lost else self._known(name)
+            except FormatVersionError as error:
+                if only is not None:
+                    raise
+                self.refused.append(error)
+                continue
+            yield topic
 
     def _known(self, name: str) -> DumpedTopic:
         config = self._catalog.config(name)

@@ -27,6 +27,7 @@ PERM_DEFAULT = PERM_READ | PERM_WRITE
 MAX_QUEUES = 65536
 """A topic with more is taken for damage: every queue costs memory in every reader."""
 
+_QUEUE_TYPE, _BATCH = "queue.type", "BatchCQ"
 _TABLE = "topicConfigTable"
 _VERSION = "dataVersion"
 
@@ -48,7 +49,11 @@ class TopicConfig:
     @property
     def is_batch(self) -> bool:
         """Whether its queues have the format that we do not read."""
-        return self.attributes.get("queue.type") == "BatchCQ"
+        return self.attributes.get(_QUEUE_TYPE) == _BATCH
+
+    def as_batch(self) -> TopicConfig:
+        """Return the row saying so, whatever it said."""
+        return replace(self, attributes={**self.attributes, _QUEUE_TYPE: _BATCH})
 
     def document(self) -> dict[str, Any]:
         """Return the row as the file has it."""

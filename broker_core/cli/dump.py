@@ -28,15 +28,21 @@ def dump(store: Path, topic: str | None, config: Path | None, as_json: bool) -> 
     """Print all messages of the store at STORE.
 
     With --json one object, topic by topic, with the fields of Apache's client. Topics of which
-    only the log still knows are printed too.
+    only the log still knows are printed too. Topics with batch queues can't be read: they are left
+    out, named on stderr, and make the exit status 1.
     """
     with (
         progress("Reading") as report,
         EmbeddedBroker.open(str(store), store, config=config, progress=report) as broker,
     ):
-        topics = Dump(broker.reader, broker.catalog, report).topics(topic)
+        whole = Dump(broker.reader, broker.catalog, report)
+        topics = whole.topics(topic)
         for piece in _json_pieces(topics) if as_json else _text_lines(topics):
             write_text(piece)
+    for error in whole.refused:
+        click.echo(f"rocketmq-broker: {error}", err=True)
+    if whole.refused:
+        click.get_current_context().exit(1)
 
 
 def _json_pieces(topics: Iterable[DumpedTopic]) -> Iterator[str]:

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from broker_core.errors import FormatVersionError, StorageError, StoreNotFoundError
-from broker_core.store.segments import list_names
+from broker_core.store.segments import list_directories, list_names
 
+_BATCH_QUEUES = "batchconsumequeue"
 _SIGNS_OF_A_STORE = ("commitlog", "consumequeue", "checkpoint")
 # Directories of the RocksDB variant of config/*.json. `rocksdbstore` and `compaction` in the root
 # are made by every 5.5 broker and mean nothing.
@@ -71,7 +72,13 @@ def _refuse_rocksdb(root: Path) -> None:
 
 def batch_queue_topics(root: Path) -> set[str]:
     """Return the topics that have batch consume queues."""
-    return list_names(root / "batchconsumequeue")
+    return list_names(root / _BATCH_QUEUES)
+
+
+def batch_queue_ids(root: Path, topic: str) -> list[int]:
+    """Return the batch consume queues of a topic, sorted."""
+    names = [path.name for path in list_directories(root / _BATCH_QUEUES / topic)]
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def batch_queue_error(topic: str) -> StorageError:

@@ -213,6 +213,24 @@ def test_a_topic_made_anew_shows_its_new_life_only(root: Path) -> None:
     assert [len(m["messages"]) for m in dumped["orders"]["queues"].values()] == [1]
 
 
+def test_dump_leaves_out_a_topic_with_batch_queues_and_says_so(root: Path) -> None:
+    path = root / "batchconsumequeue" / "batched" / "3" / "00000000000000000000"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(bytes(460))
+
+    result = run("dump", root, "--json")
+
+    assert result.exit_code == 1
+    assert list(json.loads(result.stdout)) == ["orders"]
+    assert result.stderr.startswith("rocketmq-broker: Topic batched has batch consume queues")
+    assert result.stderr.count("\n") == 1
+    assert "Topic batched has batch" in failed("dump", root, "--topic", "batched")
+    assert list(ok_json("dump", root, "--topic", "orders")) == ["orders"]
+    rows = {row["topic"]: row for row in ok_json("topics", "list", "--broker", root)}
+    assert rows["batched"]["attributes"] == {"queue.type": "BatchCQ"}
+    assert rows["batched"]["readQueueNums"] == 4
+
+
 def test_check_is_silent_on_a_sound_store(root: Path) -> None:
     assert ok("check", root) == ""
     assert ok_json("check", root) == []
