@@ -16,53 +16,19 @@ from typing import TYPE_CHECKING
 
 from broker_core.clients.embedded import EmbeddedBroker
 from broker_core.errors import UnavailableError
+from broker_core.service.announcing_writer import AnnouncingWriter
 from broker_core.service.arrivals import Arrivals
-from broker_core.store.batch import Batch
+from broker_core.service.transient_pool import PooledWriter
 from broker_core.store.reader import StoreReader
 from broker_core.store.session import SessionOptions, now_ms
-from broker_core.store.writer import StoreWriter
 
 if TYPE_CHECKING:
-    from broker_core.codec.outgoing import Outgoing
     from broker_core.store.files import Files
     from broker_core.store.recovery import Progress
     from broker_core.store.settings import StoreSettings
-    from broker_core.types import AppendResult
 
 LOCK_WAIT_S = 2.0
 """Another server will not go away; an embedded writer's turn is over sooner."""
-
-
-class AnnouncingWriter(StoreWriter):
-    """A writer that wakes those who wait for what it appends, whoever made it append."""
-
-    arrivals: Arrivals
-
-    def append(
-        self,
-        messages: Outgoing | Batch,
-        *,
-        flush: str | None = None,
-        guard: Callable[[], None] | None = None,
-    ) -> AppendResult:
-        """Append a batch, as StoreWriter does, and announce it."""
-        batch = messages
-        if not isinstance(batch, Batch):
-            limit = self.settings.max_message_bytes
-            batch = Batch.of_messages(batch, max_message_bytes=limit)
-        placed = super().append(batch, flush=flush, guard=guard)
-        self.arrivals.announce(batch.groups.queues)
-        return placed
-
-    @property
-    def log_end(self) -> int:
-        """The physical offset at which the log ends."""
-        return self._session.tail.log_end
-
-    @property
-    def durable_lag_bytes(self) -> int:
-        """How much of the log has not been flushed yet."""
-        return max(0, self._session.tail.log_end - self._session.tail.durable_end)
 
 
 class Core:
@@ -89,12 +55,15 @@ class Core:
         files: Files | None = None,
         clock_ms: Callable[[], int] = now_ms,
         progress: Progress | None = None,
+        is_pooled: bool = False,
     ) -> Core:
-        """Open a store for life; StoreLockedError if another process writes to it."""
+        """Open a store for life; StoreLockedError if another process writes to it.
+
+        `is_pooled` lets clients' messages wait in memory before they are written.
+        """
         options = SessionOptions(clock_ms=clock_ms, lock_wait_s=LOCK_WAIT_S, progress=progress)
-        writer = AnnouncingWriter.open(
-            root, settings, create=create, hold=True, files=files, options=options
-        )
+        kind = PooledWriter if is_pooled else AnnouncingWriter
+        writer = kind.open(root, settings, create=create, hold=True, files=files, options=options)
         assert isinstance(writer, AnnouncingWriter)
         writer.arrivals = Arrivals()
         return cls(writer, clock_ms)

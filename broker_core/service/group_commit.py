@@ -175,8 +175,11 @@ class GroupCommit:
         with self._core.broker() as broker:
             admitted = admit(broker, [job.records for job in group])
         _require_permits(group, admitted)
-        flush = "sync" if any(job.flush == "sync" for job in group) else "async"
-        placed = self._core.writer.append(admitted.batch, flush=flush)
+        writer = self._core.writer
+        if any(job.flush == "sync" for job in group):
+            placed = writer.append(admitted.batch, flush="sync")
+        else:
+            placed = writer.accept(admitted.batch)
         self.groups += 1
         self.requests += len(group)
         first = 0

@@ -25,6 +25,7 @@ from broker_core.service.credentials import Credentials
 from broker_core.service.metrics import Metrics, MetricsPort
 from broker_core.service.server import BrokerServer, Identify, anyone
 from broker_core.service.tls import server_credentials
+from broker_core.service.transient_pool import Committer, PooledWriter
 from broker_core.store.session import now_ms
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class BrokerProcess:
             files=files,
             clock_ms=clock_ms,
             progress=progress,
+            is_pooled=settings.is_pooled,
         )
         try:
             self.server = BrokerServer(
@@ -91,6 +93,7 @@ class BrokerProcess:
             self.core.close()
             raise
         self.background = Background(services(self), self.core.clock_ms)
+        self._committer = committer(self)
 
     def _watch(self) -> None:
         writer, commit = self.core.writer, self.server.group_commit
@@ -98,6 +101,7 @@ class BrokerProcess:
             ("rocketmq_append_requests_total", "counter", lambda: commit.requests),
             ("rocketmq_append_groups_total", "counter", lambda: commit.groups),
             ("rocketmq_append_bytes_in_flight", "gauge", lambda: commit.held_bytes),
+            ("rocketmq_pool_bytes", "gauge", lambda: writer.held_bytes),
             ("rocketmq_log_bytes", "counter", lambda: writer.log_end),
             ("rocketmq_durable_lag_bytes", "gauge", lambda: writer.durable_lag_bytes),
         ):
@@ -124,12 +128,16 @@ class BrokerProcess:
     def start(self) -> None:
         """Serve."""
         self.background.start()
+        if self._committer is not None:
+            self._committer.start()
         self.server.start()
 
     def stop(self, grace_s: float = GRACE_S) -> None:
         """Let calls end, flush, close the store."""
         self.server.stop(grace_s)
         self.background.stop()
+        if self._committer is not None:
+            self._committer.stop()
         if self._metrics_port is not None:
             self._metrics_port.stop()
         self.core.close()
@@ -139,6 +147,15 @@ def _identify(settings: ServiceSettings) -> Identify:
     if not settings.credentials_file:
         return anyone
     return Credentials(Path(settings.credentials_file)).identify
+
+
+def committer(broker: BrokerProcess) -> Committer | None:
+    """Return who commits what the pool holds, None without a pool."""
+    writer, settings = broker.core.writer, broker.settings
+    if not isinstance(writer, PooledWriter):
+        return None
+    writer.pool_bytes = settings.in_flight_bytes
+    return Committer(writer, settings.commit_interval_ms, settings.commit_least_bytes)
 
 
 def services(broker: BrokerProcess) -> list[Service]:
@@ -197,7 +214,6 @@ def serve(
         signal.signal(number, on_signal)
     broker.start()
     _LOG.info("event=ready store=%s address=%s pid=%d", root, broker.address, os.getpid())
-    number = signals.get()
-    _LOG.info("event=stopping signal=%s", signal.Signals(number).name)
+    _LOG.info("event=stopping signal=%s", signal.Signals(signals.get()).name)
     broker.stop()
     _LOG.info("event=stopped store=%s", root)

@@ -5,6 +5,7 @@
     rocketmq_append_requests_total           appends of clients
     rocketmq_append_groups_total             the appends to the log that they were joined to
     rocketmq_append_bytes_in_flight          bytes of requests being served
+    rocketmq_pool_bytes                      bytes acknowledged and not in the log yet
     rocketmq_flush_seconds                   how long flushes took, as a histogram
     rocketmq_log_bytes                       the physical offset at which the log ends
     rocketmq_durable_lag_bytes               how much of it is not flushed yet

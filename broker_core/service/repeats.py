@@ -114,6 +114,7 @@ class Repeats:
                 self._done.popitem(last=False)
 
     def _read(self, place: _Place) -> AppendResult:
+        self._core.writer.commit()
         with self._core.broker() as broker:
             return read_placement(broker.reader, place.physical_offset, place.records)
 

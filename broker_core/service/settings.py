@@ -20,6 +20,7 @@ from broker_core.store.properties_file import parse_properties_file
 from broker_core.store.settings import KNOWN_NAMES, StoreSettings
 from broker_core.wire.limits import Limits
 
+PAGE_BYTES = 4096
 _MEGABYTE = 1 << 20
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):([0-9]{1,5})\Z")
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -39,6 +40,9 @@ class ServiceSettings:
     max_connections: int = 1024
     flush_interval_ms: int = 500
     clean_interval_ms: int = 10_000
+    is_pooled: bool = False
+    commit_interval_ms: int = 200
+    commit_least_pages: int = 4
     tls_cert: str = ""
     tls_key: str = ""
     tls_client_ca: str = ""
@@ -72,7 +76,23 @@ class ServiceSettings:
                 )
                 raise ConfigError(message) from error
         known = KNOWN_NAMES | OPTIONS.keys() | IGNORED
-        return cls(**values, unknown=tuple(sorted(texts.keys() - known)))
+        settings = cls(**values, unknown=tuple(sorted(texts.keys() - known)))
+        settings._require_sense(origin)
+        return settings
+
+    def _require_sense(self, origin: str) -> None:
+        if self.is_pooled and self.store.flush == "sync":
+            message = (
+                f"{origin} has both transientStorePoolEnable=true, which acknowledges messages "
+                f"in memory, and flushDiskType=SYNC_FLUSH, which promises that they are on the "
+                f"disk; choose ASYNC_FLUSH, or no pool."
+            )
+            raise ConfigError(message)
+
+    @property
+    def commit_least_bytes(self) -> int:
+        """How many bytes in the pool are committed before the interval is over."""
+        return self.commit_least_pages * PAGE_BYTES
 
     @property
     def limits(self) -> Limits:
@@ -132,6 +152,15 @@ def _number(attribute: str, low: int, high: int, default: int) -> _Option:
     return _Option(attribute, parse, f"a number from {low} to {high}", str(default))
 
 
+def _switch(attribute: str) -> _Option:
+    def parse(text: str) -> bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(text)
+        return text.lower() == "true"
+
+    return _Option(attribute, parse, "true or false", "true")
+
+
 def _text(attribute: str, expected: str, example: str) -> _Option:
     return _Option(attribute, str, expected, example)
 
@@ -151,6 +180,9 @@ _MONTH_MS = 31 * 86_400_000
 OPTIONS: Mapping[str, _Option] = {
     # Apache's
     "flushIntervalCommitLog": _number("flush_interval_ms", 1, _MONTH_MS, 500),
+    "transientStorePoolEnable": _switch("is_pooled"),
+    "commitIntervalCommitLog": _number("commit_interval_ms", 1, _MONTH_MS, 200),
+    "commitCommitLogLeastPages": _number("commit_least_pages", 0, 1 << 20, 4),
     "cleanResourceInterval": _number("clean_interval_ms", 1, _MONTH_MS, 10_000),
     # Ours
     "grpcListenAddress": _address("listen", "127.0.0.1:8081"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
@@ -30,8 +31,11 @@ def context() -> ForkServerContext:
 class RestartedBroker:
     """A store that is served at one address; whenever its process dies, another takes over."""
 
-    def __init__(self, root: Path, stop_at: StopAt = None) -> None:
+    def __init__(
+        self, root: Path, stop_at: StopAt = None, settings: Mapping[str, str] | None = None
+    ) -> None:
         self._root = root
+        self._settings = {**SMALL_FILES, "flushDiskType": "SYNC_FLUSH", **(settings or {})}
         self._is_over = False
         self.deaths = 0
         self._port = 0
@@ -43,6 +47,10 @@ class RestartedBroker:
     def address(self) -> str:
         return f"grpc://127.0.0.1:{self._port}"
 
+    def kill(self) -> None:
+        """End it now, as `kill -9` does; another takes over."""
+        self._child.kill()
+
     def close(self) -> None:
         """End it for good, as `kill -9` does."""
         self._is_over = True
@@ -51,8 +59,9 @@ class RestartedBroker:
 
     def _start(self, stop_at: StopAt) -> ForkServerProcess:
         here, there = multiprocessing.Pipe(duplex=False)
+        texts = {**self._settings, "grpcListenAddress": f"127.0.0.1:{self._port}"}
         child = context().Process(
-            target=_serve, args=(self._root, self._port, stop_at, there), daemon=True
+            target=_serve, args=(self._root, texts, stop_at, there), daemon=True
         )
         child.start()
         there.close()
@@ -71,8 +80,7 @@ class RestartedBroker:
             self._child = self._start(None)
 
 
-def _serve(root: Path, port: int, stop_at: StopAt, ready: Connection) -> None:
-    texts = {**SMALL_FILES, "grpcListenAddress": f"127.0.0.1:{port}", "flushDiskType": "SYNC_FLUSH"}
+def _serve(root: Path, texts: Mapping[str, str], stop_at: StopAt, ready: Connection) -> None:
     files = FaultyFiles(stop_at=stop_at, on_stop=kill_self)
     broker = BrokerProcess(root, ServiceSettings.of(texts, "test"), files=files)
     broker.start()

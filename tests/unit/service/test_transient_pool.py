@@ -1,0 +1,232 @@
+"""The transient pool: answered in memory, written in batches, readable then and not before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker_core import DiskFullError, StorageError
+from broker_core.errors import ConfigError
+from broker_core.service.core import Core
+from broker_core.service.group_commit import GroupCommit, Job
+from broker_core.service.repeats import Attempt, Repeats, RequestName
+from broker_core.service.settings import ServiceSettings
+from broker_core.service.transient_pool import Committer, PooledWriter
+from broker_core.store.check import check
+from broker_core.store.settings import StoreSettings
+from broker_core.types import AppendResult
+from tests.contract.test_messages import outgoing
+from tests.kit.faulty_files import Fault, FaultyFiles
+from tests.kit.served import SMALL_FILES
+from tests.unit.service.test_group_commit import records
+
+SMALL = {**SMALL_FILES, "maxHashSlotNum": "1000", "maxIndexNum": "4000"}
+
+
+def open_core(root: Path, files: FaultyFiles | None = None) -> Core:
+    core = Core.open(root, StoreSettings.load(SMALL), create=True, files=files, is_pooled=True)
+    with core.broker() as broker:
+        broker.create_topic("t", queues=2, exist_ok=True)
+    return core
+
+
+@pytest.fixture
+def core(tmp_path: Path) -> Iterator[Core]:
+    opened = open_core(tmp_path / "store")
+    yield opened
+    opened.close()
+
+
+def send(core: Core, *bodies: bytes, queue_id: int = 0, flush: str = "async") -> AppendResult:
+    job = Job(records(*bodies, queue_id=queue_id), flush=flush)
+    return GroupCommit(core, 1 << 20).append(job)
+
+
+def bodies(core: Core, queue_id: int = 0) -> list[bytes]:
+    with core.broker() as broker:
+        found: list[bytes] = broker.read("t", queue_id).column("body").to_pylist()
+        return found
+
+
+def test_what_was_accepted_can_be_read_after_the_commit(core: Core) -> None:
+    placed = [send(core, b"a", b"b"), send(core, b"c")]
+
+    assert bodies(core) == []
+    assert core.writer.held_bytes == sum(int(each.sizes.sum()) for each in placed)
+
+    assert core.writer.commit() == 3
+    assert bodies(core) == [b"a", b"b", b"c"]
+    assert core.writer.held_bytes == 0
+    assert core.writer.commit() == 0
+
+
+@settings(max_examples=15)  # each makes a store
+@given(
+    batches=st.lists(
+        st.tuples(st.integers(0, 1), st.lists(st.integers(1, 9000), min_size=1, max_size=9)),
+        max_size=12,
+    ),
+    commits=st.sets(st.integers(0, 11)),
+)
+def test_messages_lie_where_their_senders_were_told(
+    batches: list[tuple[int, list[int]]], commits: set[int]
+) -> None:
+    with TemporaryDirectory() as directory:
+        core = open_core(Path(directory) / "store")
+        told = []
+        for number, (queue_id, sizes) in enumerate(batches):
+            told.append(send(core, *[b"x" * size for size in sizes], queue_id=queue_id))
+            if number in commits:
+                core.writer.commit()
+        core.close()
+
+        core = open_core(Path(directory) / "store")
+        columns = ["queueOffset", "physicalOffset", "storeSize", "storeTimestamp"]
+        with core.broker() as broker:
+            tables = [broker.read("t", queue_id, columns=columns) for queue_id in (0, 1)]
+        core.close()
+        assert check(Path(directory) / "store") == []
+
+    for queue_id in (0, 1):
+        here = [each for each, (chosen, _) in zip(told, batches, strict=True) if chosen == queue_id]
+        expected: dict[str, list[int]] = {
+            "queueOffset": [at for each in here for at in each.queue_offsets.tolist()],
+            "physicalOffset": [at for each in here for at in each.physical_offsets.tolist()],
+            "storeSize": [size for each in here for size in each.sizes.tolist()],
+            "storeTimestamp": [
+                1000 * each.store_timestamp_ms for each in here for _ in range(len(each.sizes))
+            ],
+        }
+        for name, values in expected.items():
+            assert tables[queue_id].column(name).cast("int64").to_pylist() == values
+
+
+def test_a_durable_append_commits_what_came_before(core: Core) -> None:
+    send(core, b"a")
+    send(core, b"b", flush="sync")
+
+    assert bodies(core) == [b"a", b"b"]
+
+
+def test_a_batch_of_the_broker_itself_comes_after_what_was_accepted(core: Core) -> None:
+    send(core, b"a")
+    with core.broker() as broker:
+        broker.append(outgoing(b"b", topic="t"))
+
+    assert bodies(core) == [b"a", b"b"]
+
+
+def test_a_flush_commits(core: Core) -> None:
+    send(core, b"a")
+    core.writer.flush()
+
+    assert bodies(core) == [b"a"]
+    assert core.writer.durable_lag_bytes == 0
+
+
+def test_a_topic_that_is_deleted_takes_with_it_what_waits(core: Core) -> None:
+    send(core, b"a")
+    with core.broker() as broker:
+        broker.delete_topic("t")
+        broker.create_topic("t", queues=2)
+    send(core, b"b")
+    core.writer.commit()
+
+    assert bodies(core) == [b"b"]
+
+
+def test_more_than_the_pool_may_hold_goes_to_the_log(core: Core) -> None:
+    assert isinstance(core.writer, PooledWriter)
+    core.writer.pool_bytes = 1000
+    send(core, b"a" * 600)
+    send(core, b"b" * 600)
+
+    assert bodies(core) == [b"a" * 600, b"b" * 600]
+
+
+def test_waiting_readers_are_woken_by_the_commit(core: Core) -> None:
+    with core.arrivals.watch([("t", 0)]) as watch:
+        send(core, b"a")
+        assert not watch.wait(0)
+        core.writer.commit()
+        assert watch.wait(0)
+
+
+def test_a_repeat_is_answered_as_the_first(core: Core) -> None:
+    repeats = Repeats(core)
+    attempt = Attempt(RequestName(b"client 16 bytes.", 7), 1, core.instance)
+    sent = records(b"a")
+
+    def append() -> AppendResult:
+        return GroupCommit(core, 1 << 20).append(Job(sent))
+
+    first = repeats.once(attempt, sent, append)
+    again = repeats.once(attempt._replace(number=2), sent, append)
+
+    assert first.physical_offsets.tolist() == again.physical_offsets.tolist()
+    assert bodies(core) == [b"a"]
+
+
+def test_a_commit_that_fails_keeps_what_it_could_not_write_and_senders_are_told(
+    tmp_path: Path,
+) -> None:
+    files = FaultyFiles(Fault.FULL)
+    core = open_core(tmp_path / "store", files)
+    send(core, b"a")
+    files._at = files.calls + 1
+
+    with pytest.raises(DiskFullError):
+        core.writer.commit()
+    with pytest.raises(DiskFullError):
+        send(core, b"refused")
+
+    files.heal()
+    send(core, b"b")
+    core.close()
+    core = open_core(tmp_path / "store")
+    assert bodies(core) == [b"a", b"b"]
+    core.close()
+    assert check(tmp_path / "store") == []
+
+
+def test_a_log_that_others_changed_is_not_written_over(core: Core) -> None:
+    assert isinstance(core.writer, PooledWriter)
+    send(core, b"a")
+    assert core.writer._held is not None
+    core.writer._held.start += 1000
+    core.writer._held.end += 1000
+
+    with pytest.raises(StorageError, match="1 acknowledged messages were to be written"):
+        core.writer.commit()
+    send(core, b"b")
+    core.writer.commit()
+
+    assert bodies(core) == [b"b"]
+
+
+def test_enough_bytes_are_committed_before_the_interval_is_over(core: Core) -> None:
+    assert isinstance(core.writer, PooledWriter)
+    committer = Committer(core.writer, interval_ms=3_600_000, least_bytes=1000)
+    committer.start()
+    with core.arrivals.watch([("t", 0)]) as watch:
+        send(core, b"a" * 400)
+        assert bodies(core) == []
+        send(core, b"b" * 600)
+        assert watch.wait(60)
+    committer.stop()
+
+    assert len(bodies(core)) == 2
+    assert not any(thread.name == "commit" for thread in threading.enumerate())
+
+
+def test_a_pool_and_sync_flush_contradict_each_other() -> None:
+    texts = {"transientStorePoolEnable": "true", "flushDiskType": "SYNC_FLUSH"}
+
+    with pytest.raises(ConfigError, match="choose ASYNC_FLUSH, or no pool"):
+        ServiceSettings.of(texts, "broker.conf")
