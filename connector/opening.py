@@ -8,10 +8,12 @@ key has the process id), for neither files nor sockets may be shared across a fo
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from broker_core import errors as core
 from broker_core.clients.address import BrokerKind
+from broker_core.clients.embedded import EmbeddedBroker
 from connector import errors
 from connector.secret import Secret
 
@@ -43,6 +45,11 @@ def cached_writer(client: ClientOptions) -> Broker:
 
 def _cached_broker(client: ClientOptions, mode: Mode) -> Broker:
     key = (os.getpid(), client, mode)
+    known = _cached.get(key)
+    if isinstance(known, EmbeddedBroker) and not known.reader.is_in_place:
+        # The store was deleted, and perhaps made anew: there is nothing left to close.
+        with suppress(core.StorageError):
+            forget(client, mode)
     if key not in _cached:
         for other in [known for known in _cached if known[0] != key[0]]:
             del _cached[other]  # inherited by a fork: its files and sockets are the parent's

@@ -10,6 +10,9 @@ its holder dies.
 Byte 1 is ours: a server locks it together with byte 0, for life. Waiting for it is as pointless as
 waiting for Apache's broker, while embedded writers give the lock back after each batch.
 
+A store that is deleted and made anew has another lock file. Its old one could still be locked by
+who has it open, and would exclude nobody; so the file is compared with the one at its path.
+
 Nothing of the lock is stored. The file's modification time tells whether a foreign broker has been
 here: Apache's writes to the file when it starts, ours only when it creates it.
 """
@@ -105,6 +108,13 @@ class StoreLock:
             self._pause(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
         self.is_held = True
+        if not self._is_in_place():
+            self.release()
+            message = (
+                f"Store {self._path.parent} was deleted or replaced after this writer opened it; "
+                "open it again."
+            )
+            raise StorageError(message)
 
     def release(self) -> None:
         """Give the lock back; harmless if it is not held."""
@@ -122,6 +132,13 @@ class StoreLock:
     def modified_ns(self) -> int:
         """When the lock file was last written: a change means that a foreign broker started."""
         return os.fstat(self._opened()).st_mtime_ns
+
+    def _is_in_place(self) -> bool:
+        """Whether the file that is locked is the one that others would lock."""
+        try:
+            return os.path.samestat(os.fstat(self._opened()), self._path.stat())
+        except FileNotFoundError:
+            return False
 
     def _opened(self) -> int:
         if self._descriptor is None:

@@ -11,6 +11,8 @@ it (unclean.py). Until it was closed cleanly again, bodies are checked against t
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -72,6 +74,9 @@ class StoreReader:
         log_directories = self.settings.commit_log_directories(root)
         require_store(root, log_directories)
         self.root = root
+        # An open directory keeps its number: no other one can be taken for it.
+        self._directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._directory)
         self._progress = progress
         self.log = CommitLog(*log_directories)
         self._views: dict[QueueKey, QueueView] = {}
@@ -82,6 +87,14 @@ class StoreReader:
         """Forget all maps; batches handed out stay valid."""
         self.log.close()
         self._forget()
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the store is still the one at its path, not deleted nor replaced by another."""
+        try:
+            return os.path.samestat(os.fstat(self._directory), self.root.stat())
+        except OSError:
+            return False
 
     def refresh(self) -> None:
         """See the log's files as they are now, and whether an unclean store was recovered.

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from broker_core import errors as core
+from broker_core import open_broker
 from broker_core.clients.remote.options import RemoteOptions
 from broker_core.clients.remoting.settings import ClusterSettings
-from connector.opening import client_settings, translate
+from connector.opening import cached_reader, cached_writer, client_settings, translate
 from connector.option_table import Given
 from connector.options import ClientOptions
 
@@ -60,3 +64,20 @@ def test_a_broker_s_error_gets_a_condition_and_keeps_its_text(
     assert translated.condition == condition
     assert translated.retryable is is_retryable
     assert str(error) in str(translated)
+
+
+def test_a_store_that_was_made_anew_is_opened_anew(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    client = ClientOptions.parse(Given({"broker": f"file:{store}"}))
+
+    for body in (b"old", b"new"):
+        with open_broker(store, mode="rw", create=True) as broker:
+            broker.create_topic("t", queues=1)
+        cached_writer(client).send("t", body)
+        assert cached_reader(client).read("t").column("body").to_pylist() == [body]
+        shutil.rmtree(store)
+
+    with pytest.raises(core.StoreNotFoundError):
+        cached_reader(client)
+    with pytest.raises(core.StoreNotFoundError):
+        cached_writer(client)

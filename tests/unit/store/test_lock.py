@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.errors import StoreLockedError
+from broker_core.errors import StorageError, StoreLockedError
 from broker_core.store.files import OsFiles
 from broker_core.store.lock import LockHolder, StoreLock, lock_holder
 
@@ -215,3 +215,19 @@ def test_foreign_start_changes_the_modification_time(tmp_path: Path) -> None:
 def test_looking_creates_nothing(tmp_path: Path) -> None:
     assert lock_holder(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_lock_of_a_store_that_was_replaced_is_worth_nothing_and_says_so(tmp_path: Path) -> None:
+    old = lock(tmp_path)
+    old.acquire(0)
+    old.release()
+    (tmp_path / "lock").unlink()
+    new = lock(tmp_path)
+    new.acquire(0)
+
+    for _ in range(2):
+        with pytest.raises(StorageError, match="was deleted or replaced after this writer opened"):
+            old.acquire(0)
+        assert not old.is_held
+    old.close()
+    new.close()
