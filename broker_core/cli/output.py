@@ -32,16 +32,25 @@ def write_text(text: str) -> None:
 
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table: aligned for a terminal, tab-separated with a heading otherwise."""
-    texts = [["" if value is None else str(value) for value in row] for row in rows]
-    if not sys.stdout.isatty():
-        write_text("".join("\t".join(row) + "\n" for row in [list(columns), *texts]))
+    if sys.stdout.isatty():
+        Console().print(rows_table(columns, rows))
         return
+    lines = [list(columns), *_texts(rows)]
+    write_text("".join("\t".join(row) + "\n" for row in lines))
+
+
+def rows_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """Return a table as a terminal shows it."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
-    for row in texts:
+    for row in _texts(rows):
         table.add_row(*row)
-    Console().print(table)
+    return table
+
+
+def _texts(rows: Sequence[Sequence[object]]) -> list[list[str]]:
+    return [["" if value is None else str(value) for value in row] for row in rows]
 
 
 @contextmanager

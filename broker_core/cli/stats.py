@@ -1,58 +1,146 @@
-"""`rocketmq-broker stats`: how much a store holds."""
+"""`rocketmq-broker stats`: how much a broker holds, once or over and over."""
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console
+from rich.live import Live
 
-from broker_core.cli.output import print_json, print_rows
+from broker_core.broker.statistics import store_numbers
+from broker_core.cli.opening import open_asked
+from broker_core.cli.output import print_json, print_rows, rows_table, write_text
 from broker_core.cli.parameters import json_option, optional_broker_option
-from broker_core.clients.address import parse_address
 from broker_core.clients.embedded import EmbeddedBroker
-from broker_core.errors import UnsupportedError
-from broker_core.store.index_file import list_index_files
+from broker_core.clients.remote.client import RemoteBroker
 from broker_core.store.lock import lock_holder
+
+if TYPE_CHECKING:
+    from broker_core.api import Broker
+
+Stats = dict[str, str | int | float | bool | None]
+Show = Callable[[Stats], None]
+RATES = {"messagesEver": "messagesPerSecond", "commitLogMaxOffset": "bytesPerSecond"}
+"""Numbers that only grow, and what their growth in a second is called."""
 
 
 @click.command()
 @click.argument("store", required=False)
+@click.option("-w", "--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks, with --watch.",
+)
 @optional_broker_option
 @json_option
-def stats(store: str | None, address: str | None, config: Path | None, as_json: bool) -> None:
-    """Show how many topics, queues, messages and bytes the store at STORE (or --broker) holds."""
+def stats(
+    *,
+    store: str | None,
+    watch: bool,
+    interval: float,
+    address: str | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Show how many topics, queues, messages and bytes the store at STORE (or --broker) holds.
+
+    With --watch also how fast they grow; without a terminal that is a line for each look.
+    """
     given = store or address
     if given is None:
         message = "give a STORE or --broker"
         raise click.UsageError(message)
-    path = parse_address(given).path
-    if path is None:
-        message = f"stats counts a store's files, which {given} does not show; give a path."
-        raise UnsupportedError(message)
-    with EmbeddedBroker.open(given, path, config=config) as broker:
-        found = _count(broker)
+    with open_asked(given, config=config) as broker:
+        if not watch:
+            _show_once(counted(broker), as_json=as_json)
+            return
+        with _showing(as_json=as_json) as show:
+            _watch(broker, show, interval)
+
+
+def counted(broker: Broker) -> Stats:
+    """Return what a broker of any kind holds."""
+    if isinstance(broker, EmbeddedBroker):
+        reader = broker.reader
+        holder = lock_holder(reader.root)
+        return {
+            "store": str(reader.root),
+            **store_numbers(reader, broker.catalog),
+            "lockedBy": str(holder) if holder else None,
+            "needsRecovery": reader.recovery is not None,
+        }
+    if isinstance(broker, RemoteBroker):
+        return {"broker": broker.address, **broker.stats()}
+    topics = broker.topics()
+    bounds = [held for topic in topics for held in broker.offsets(topic).values()]
+    return {
+        "broker": broker.address,
+        "topics": len(topics),
+        "queues": len(bounds),
+        "messages": sum(maximum - minimum for minimum, maximum in bounds),
+        "messagesEver": sum(maximum for _, maximum in bounds),
+    }
+
+
+def with_rates(before: Stats, now: Stats, seconds: float) -> Stats:
+    """Return the numbers of now, and how fast they have grown since.
+
+    >>> with_rates({"messagesEver": 10}, {"messagesEver": 30}, 2.0)
+    {'messagesEver': 30, 'messagesPerSecond': 10.0}
+    """
+    found = dict(now)
+    for name, rate in RATES.items():
+        was, grown = before.get(name), now.get(name)
+        if isinstance(was, int) and isinstance(grown, int):
+            found[rate] = round((grown - was) / seconds, 1)
+    return found
+
+
+def _watch(broker: Broker, show: Show, interval_s: float) -> None:
+    """Look and show until Ctrl-C, which is how it is meant to end."""
+    try:
+        before, then_s = counted(broker), time.monotonic()
+        show(with_rates(before, before, interval_s))
+        while True:
+            time.sleep(interval_s)
+            now, now_s = counted(broker), time.monotonic()
+            show(with_rates(before, now, now_s - then_s))
+            before, then_s = now, now_s
+    except KeyboardInterrupt:
+        return
+
+
+def _show_once(found: Stats, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
         print_rows(("what", "value"), list(found.items()))
 
 
-def _count(broker: EmbeddedBroker) -> dict[str, Any]:
-    reader = broker.reader
-    log_start, log_end = reader.log_range()
-    ranges = [reader.queue_range(*queue) for queue in reader.queues()]
-    holder = lock_holder(reader.root)
-    return {
-        "store": str(reader.root),
-        "topics": len(broker.topics()),
-        "queues": len(ranges),
-        "messages": sum(maximum - minimum for minimum, maximum in ranges),
-        "commitLogMinOffset": log_start,
-        "commitLogMaxOffset": log_end,
-        "commitLogFiles": len(reader.log.segments),
-        "commitLogFileSize": reader.log.segments[0].size if reader.log.segments else 0,
-        "indexFiles": len(list_index_files(reader.root / "index")),
-        "lockedBy": str(holder) if holder else None,
-        "needsRecovery": reader.recovery is not None,
-    }
+@contextmanager
+def _showing(*, as_json: bool) -> Iterator[Show]:
+    """Give a function that shows a look at the broker: in place on a terminal, else a line."""
+    if as_json or not sys.stdout.isatty():
+
+        def write(found: Stats) -> None:
+            if as_json:
+                print_json(found)
+            else:
+                write_text(" ".join(f"{name}={value}" for name, value in found.items()) + "\n")
+            sys.stdout.flush()
+
+        yield write
+        return
+    with Live(console=Console(), auto_refresh=False) as live:
+        yield lambda found: live.update(
+            rows_table(("what", "value"), list(found.items())), refresh=True
+        )

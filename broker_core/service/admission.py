@@ -178,7 +178,7 @@ def _check_topic(
     if _is_passage(topic, purpose):
         for name in _destinations(fields.frames, topic, np.flatnonzero(is_here)):
             broker.require_writable(name)
-    elif _is_the_brokers(topic) or purpose is Purpose.PREPARE:
+    elif is_the_brokers(topic) or purpose is Purpose.PREPARE:
         message = f"A client can't {purpose.value} messages in topic {topic!r}."
         raise RequestError(message)
     else:
@@ -199,7 +199,7 @@ def _destinations(whole: FrameBatch, topic: str, rows: NDArray[np.intp]) -> set[
     return {name for name in found if name is not None}
 
 
-def _is_the_brokers(topic: str) -> bool:
+def is_the_brokers(topic: str) -> bool:
     """Whether nobody but the broker itself may write to a topic: its own work depends on it."""
     return topic in (SCHEDULE_TOPIC, DISCARD_TOPIC) or topic.upper().startswith("RMQ_SYS_")
 

@@ -17,6 +17,7 @@ from broker_core.service.health import health_handler
 from broker_core.service.identity import ANYONE, Identity
 from broker_core.service.reading import Reading
 from broker_core.service.repeats import Repeats
+from broker_core.service.statistics import Statistics
 from broker_core.service.writing import Writing
 from broker_core.wire import broker_pb2 as pb
 from broker_core.wire import methods
@@ -100,10 +101,17 @@ class BrokerServer:
     def _handlers(self) -> Mapping[Method, Handler]:
         limits = self._settings.limits
         reading = Reading(self._core, limits)
-        writing = Writing(self._core, limits, self.group_commit, Repeats(self._core))
+        writing = Writing(
+            self._core,
+            limits,
+            self.group_commit,
+            Repeats(self._core),
+            creates_topics=self._settings.creates_topics,
+        )
         deciding = Deciding(self._core, limits, self.group_commit, self.questions)
         return {
             methods.HELLO: self._hello,
+            methods.STATS: Statistics(self._core, self.group_commit).stats,
             methods.TOPICS: reading.topics,
             methods.DESCRIBE: reading.describe,
             methods.OFFSETS: reading.offsets,
@@ -150,6 +158,7 @@ class BrokerServer:
             chunk_bytes=limits.chunk_bytes,
             append_bytes=limits.append_bytes,
             delay_levels=len(self._core.settings.delay_levels_ms),
+            creates_topics=self._settings.creates_topics,
         )
 
 

@@ -40,6 +40,7 @@ class ServiceSettings:
     max_connections: int = 1024
     flush_interval_ms: int = 500
     clean_interval_ms: int = 10_000
+    creates_topics: bool = False
     is_pooled: bool = False
     commit_interval_ms: int = 200
     commit_least_pages: int = 4
@@ -180,6 +181,7 @@ _MONTH_MS = 31 * 86_400_000
 OPTIONS: Mapping[str, _Option] = {
     # Apache's
     "flushIntervalCommitLog": _number("flush_interval_ms", 1, _MONTH_MS, 500),
+    "autoCreateTopicEnable": _switch("creates_topics"),
     "transientStorePoolEnable": _switch("is_pooled"),
     "commitIntervalCommitLog": _number("commit_interval_ms", 1, _MONTH_MS, 200),
     "commitCommitLogLeastPages": _number("commit_least_pages", 0, 1 << 20, 4),

@@ -9,7 +9,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from broker_core.errors import IllegalMessageError, RequestError
-from broker_core.service.admission import Records
+from broker_core.service.admission import Records, is_the_brokers
 from broker_core.service.group_commit import Job
 from broker_core.service.identity import ANYONE, Right
 from broker_core.service.reading import topic_message
@@ -34,12 +34,19 @@ class Writing:
     """Handlers of the calls that change something."""
 
     def __init__(
-        self, core: Core, limits: Limits, group_commit: GroupCommit, repeats: Repeats
+        self,
+        core: Core,
+        limits: Limits,
+        group_commit: GroupCommit,
+        repeats: Repeats,
+        *,
+        creates_topics: bool = False,
     ) -> None:
         self._core = core
         self._limits = limits
         self._group_commit = group_commit
         self._repeats = repeats
+        self._creates_topics = creates_topics
 
     # Messages
 
@@ -85,11 +92,21 @@ class Writing:
     # Topics
 
     def create_topic(self, request: pb.CreateTopic, call: Call) -> pb.TopicInfo:
-        """Make a topic."""
+        """Make a topic, for an administrator or, where that is on, for whoever sends to it."""
+        if request.for_sending:
+            return self._create_for_sending(request.topic, call)
         call.identity.require(Right.ADMIN, [request.topic])
         with self._core.broker() as broker:
             info = broker.create_topic(request.topic, request.queues, exist_ok=request.exist_ok)
         return topic_message(info)
+
+    def _create_for_sending(self, topic: str, call: Call) -> pb.TopicInfo:
+        call.identity.require(Right.PUBLISH, [topic])
+        with self._core.broker() as broker:
+            if self._creates_topics and not is_the_brokers(topic):
+                queues = self._core.settings.default_topic_queues
+                return topic_message(broker.create_topic(topic, queues, exist_ok=True))
+            return topic_message(broker.describe(topic))
 
     def add_queues(self, request: pb.AddQueues, call: Call) -> pb.TopicInfo:
         """Let a topic have more queues."""

@@ -16,7 +16,7 @@ class HelloRequest(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., client: _Optional[str] = ...) -> None: ...
 
 class HelloReply(_message.Message):
-    __slots__ = ("protocol", "server", "broker_name", "instance", "store_host", "message_bytes", "chunk_bytes", "append_bytes", "delay_levels")
+    __slots__ = ("protocol", "server", "broker_name", "instance", "store_host", "message_bytes", "chunk_bytes", "append_bytes", "delay_levels", "creates_topics")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -26,6 +26,7 @@ class HelloReply(_message.Message):
     CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
     APPEND_BYTES_FIELD_NUMBER: _ClassVar[int]
     DELAY_LEVELS_FIELD_NUMBER: _ClassVar[int]
+    CREATES_TOPICS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     server: str
     broker_name: str
@@ -35,11 +36,27 @@ class HelloReply(_message.Message):
     chunk_bytes: int
     append_bytes: int
     delay_levels: int
-    def __init__(self, protocol: _Optional[int] = ..., server: _Optional[str] = ..., broker_name: _Optional[str] = ..., instance: _Optional[bytes] = ..., store_host: _Optional[bytes] = ..., message_bytes: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., append_bytes: _Optional[int] = ..., delay_levels: _Optional[int] = ...) -> None: ...
+    creates_topics: bool
+    def __init__(self, protocol: _Optional[int] = ..., server: _Optional[str] = ..., broker_name: _Optional[str] = ..., instance: _Optional[bytes] = ..., store_host: _Optional[bytes] = ..., message_bytes: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., append_bytes: _Optional[int] = ..., delay_levels: _Optional[int] = ..., creates_topics: _Optional[bool] = ...) -> None: ...
 
 class Empty(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Stats(_message.Message):
+    __slots__ = ("store", "numbers")
+    class NumbersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    store: str
+    numbers: _containers.ScalarMap[str, int]
+    def __init__(self, store: _Optional[str] = ..., numbers: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Topic(_message.Message):
     __slots__ = ("topic",)
@@ -54,14 +71,16 @@ class TopicList(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CreateTopic(_message.Message):
-    __slots__ = ("topic", "queues", "exist_ok")
+    __slots__ = ("topic", "queues", "exist_ok", "for_sending")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     EXIST_OK_FIELD_NUMBER: _ClassVar[int]
+    FOR_SENDING_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queues: int
     exist_ok: bool
-    def __init__(self, topic: _Optional[str] = ..., queues: _Optional[int] = ..., exist_ok: _Optional[bool] = ...) -> None: ...
+    for_sending: bool
+    def __init__(self, topic: _Optional[str] = ..., queues: _Optional[int] = ..., exist_ok: _Optional[bool] = ..., for_sending: _Optional[bool] = ...) -> None: ...
 
 class AddQueues(_message.Message):
     __slots__ = ("topic", "total")

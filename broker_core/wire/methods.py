@@ -69,6 +69,7 @@ def _control(name: str, request: type[Message], reply: type[Message], **more: An
 
 
 HELLO = _control("Hello", pb.HelloRequest, pb.HelloReply)
+STATS = _control("Stats", pb.Empty, pb.Stats)
 
 TOPICS = _control("Topics", pb.Empty, pb.TopicList)
 DESCRIBE = _control("Describe", pb.Topic, pb.TopicInfo)
@@ -102,6 +103,7 @@ CHECK_BACK = _control("CheckBack", pb.Empty, pb.CheckBackReport)
 
 METHODS: tuple[Method, ...] = (
     HELLO,
+    STATS,
     TOPICS,
     DESCRIBE,
     CREATE_TOPIC,

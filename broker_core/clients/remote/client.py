@@ -119,6 +119,11 @@ class RemoteBroker:
             )
             raise RequestError(message)
 
+    def stats(self) -> dict[str, str | int]:
+        """Return what the broker holds and does, by name."""
+        reply = self._call(methods.STATS, pb.Empty())
+        return {"store": reply.store, **reply.numbers}
+
     # Topics
 
     def topics(self) -> list[str]:
@@ -337,6 +342,9 @@ class RemoteBroker:
     def append(self, messages: Outgoing, *, flush: str | None = None) -> AppendResult:
         """Append a batch in one go; all of it or nothing."""
         self._require_writable()
+        if self._here.connection.greeting().creates_topics:
+            for topic in messages.topics:
+                self._writable(topic)
         return self._here.sender.append(self._parcel(messages), flush)
 
     def _parcel(self, messages: Outgoing) -> Parcel:
@@ -348,7 +356,7 @@ class RemoteBroker:
         return Parcel(encoded.buffer.data, encoded.sizes)
 
     def _writable(self, topic: str) -> TopicInfo:
-        info = self._here.topics.known(topic)
+        info = self._here.topics.known_to_sender(topic)
         if not info.is_writable:
             message = (
                 f"Topic {topic} is not writable (perm {info.perm}); give it perm {info.perm | 2} "

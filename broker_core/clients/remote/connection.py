@@ -37,6 +37,7 @@ class Greeting:
     store_host: bytes
     limits: Limits
     delay_levels: int
+    creates_topics: bool = False
 
 
 class Connection:
@@ -139,7 +140,12 @@ class Connection:
             raise UnsupportedError(message)
         limits = Limits(reply.message_bytes, reply.chunk_bytes, reply.append_bytes)
         self._greeting = Greeting(
-            reply.broker_name, reply.instance, reply.store_host, limits, reply.delay_levels
+            reply.broker_name,
+            reply.instance,
+            reply.store_host,
+            limits,
+            reply.delay_levels,
+            reply.creates_topics,
         )
         return self._greeting
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from broker_core.errors import TopicNotFoundError
 from broker_core.types import QueueRef, TopicInfo
 from broker_core.wire import broker_pb2 as pb
-from broker_core.wire.methods import DESCRIBE
+from broker_core.wire.methods import CREATE_TOPIC, DESCRIBE
 
 if TYPE_CHECKING:
     from broker_core.clients.remote.connection import Connection
@@ -30,6 +31,15 @@ class TopicCache:
         if held is not None and time.monotonic() - held[0] < FRESH_S:
             return held[1]
         return self.ask(topic)
+
+    def known_to_sender(self, topic: str) -> TopicInfo:
+        """Return a topic's description; one that is not there is made, if the broker does that."""
+        try:
+            return self.known(topic)
+        except TopicNotFoundError:
+            if not self._connection.greeting().creates_topics:
+                raise
+            return self.change(CREATE_TOPIC, pb.CreateTopic(topic=topic, for_sending=True))
 
     def ask(self, topic: str) -> TopicInfo:
         """Return a topic's description as it is now; TopicNotFoundError if there is none."""
