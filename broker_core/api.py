@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from broker_core.codec.frames import FrameBatch
     from broker_core.codec.outgoing import Outgoing
+    from broker_core.filter.counts import FilterCount
     from broker_core.filter.pipeline import MessageFilter
     from broker_core.types import (
         AppendResult,
@@ -178,6 +179,15 @@ class WaitingBroker(Protocol):
         self, known: Mapping[QueueRef, LogicalOffset], timeout_ms: int
     ) -> dict[QueueRef, tuple[LogicalOffset, LogicalOffset]]:
         """What a topic's queues hold, as soon as one has more than is known, or time is over."""
+
+
+@runtime_checkable
+class CountingBroker(Protocol):
+    """A broker that filters in this process, and so can tell what each stage of a filter did."""
+
+    @property
+    def filter_count(self) -> FilterCount:
+        """What all its filters have done since it was opened; counts go on, so subtract."""
 
 
 class TransactionListener(Protocol):

@@ -2,7 +2,8 @@
 
 Memory is bounded by one batch, whatever the range: a batch ends at `batchRows` rows or 64 MiB of
 records, and nothing is kept once Spark has taken it. Only requested columns are built. Bounds are
-asked for when the task begins, so what expired since the plan was made is found here.
+asked for when the task begins, so what expired since the plan was made is found here. A task's end
+is one line in the executor's log: what was read, and what each stage of a filter did.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from broker_core.api import CountingBroker
 from broker_core.codec.decode import decode
 from broker_core.errors import (
     BrokerError,
@@ -19,6 +21,7 @@ from broker_core.errors import (
     OffsetRangeError,
     TopicNotFoundError,
 )
+from broker_core.filter.counts import FilterCount
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.types import LogicalOffset, OffsetRange
 from connector import opening
@@ -67,7 +70,22 @@ class PieceReader:
 
     def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         """Batches of the piece, in order."""
-        return self._read(self._first_look(piece))
+        counting = self._broker if isinstance(self._broker, CountingBroker) else None
+        before = counting.filter_count if counting else FilterCount()
+        wanted = self._first_look(piece)
+        rows = 0
+        for batch in self._read(wanted):
+            rows += batch.num_rows
+            yield batch
+        work = counting.filter_count - before if counting else FilterCount()
+        log.info(
+            "event=piece_read queue=%s start=%d end=%d rows=%d %s",
+            wanted.queue,
+            wanted.start,
+            wanted.end,
+            rows,
+            work,
+        )
 
     def _read(self, rest: OffsetRange) -> Iterator[pa.RecordBatch]:
         while rest.size:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from broker_core.broker.data_version import next_version
-from broker_core.errors import CorruptRecordError
+from broker_core.errors import CorruptRecordError, RequestError
 from broker_core.store import config_files
 
 PERM_READ = 4
@@ -54,6 +54,16 @@ class TopicConfig:
     def as_batch(self) -> TopicConfig:
         """Return the row saying so, whatever it said."""
         return replace(self, attributes={**self.attributes, _QUEUE_TYPE: _BATCH})
+
+    def check_queue(self, queue_id: int) -> int:
+        """Return a queue's number if messages can be sent to it; else RequestError."""
+        if not 0 <= queue_id < self.write_queues:
+            message = (
+                f"Topic {self.name} has queues 0 to {self.write_queues - 1} to write to, not "
+                f"{queue_id}."
+            )
+            raise RequestError(message)
+        return queue_id
 
     def document(self) -> dict[str, Any]:
         """Return the row as the file has it."""

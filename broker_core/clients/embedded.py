@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -32,10 +31,12 @@ from broker_core.codec.ids import UniqueIds, offset_id
 from broker_core.codec.javahash import index_hash, java_hash
 from broker_core.codec.legal_names import check_group
 from broker_core.errors import IllegalMessageError, PermissionDeniedError, RequestError
+from broker_core.filter.counts import FilterCount
 from broker_core.filter.pipeline import MessageFilter, Pipeline
+from broker_core.filter.registered import Registrations
 from broker_core.store.files import storage_error
 from broker_core.store.reader import StoreReader
-from broker_core.store.session import SessionOptions
+from broker_core.store.session import SessionOptions, now_ms
 from broker_core.store.settings import StoreSettings
 from broker_core.store.writer import StoreWriter
 from broker_core.types import LogicalOffset, OffsetRange, PhysicalOffset, QueueRef, SendResult
@@ -46,11 +47,6 @@ if TYPE_CHECKING:
     from broker_core.codec.outgoing import Outgoing
     from broker_core.store.recovery import Progress
     from broker_core.types import AppendResult, TopicInfo
-
-
-def now_ms() -> int:
-    """Return the wall clock."""
-    return time.time_ns() // 1_000_000
 
 
 class EmbeddedBroker:
@@ -69,6 +65,8 @@ class EmbeddedBroker:
         self._writer = writer
         self._clock_ms = clock_ms
         self.catalog = Catalog(reader)
+        self._registrations = Registrations(reader.root)
+        self._filter_count = FilterCount()
         self._unique_ids = UniqueIds()
         self._turn = random.randrange(1 << 16)
         if writer is not None:
@@ -233,7 +231,7 @@ class EmbeddedBroker:
         """Return the messages of a range as frame batches, filtered before they are copied."""
         queue = wanted.queue
         self._require(queue.topic, queue.queue_id, queue.broker_name)
-        pipeline = Pipeline(message_filter) if message_filter is not None else None
+        pipeline = self._pipeline(queue.topic, message_filter)
         frames = self.reader.frames(
             queue.topic,
             queue.queue_id,
@@ -245,6 +243,22 @@ class EmbeddedBroker:
             verify=verify,
         )
         return frames if pipeline is None else map(pipeline.select_frames, frames)
+
+    def _pipeline(self, topic: str, message_filter: MessageFilter | None) -> Pipeline | None:
+        if message_filter is None:
+            return None
+        registration = None
+        # Which filters a broker had registered when it was killed, nobody knows.
+        if message_filter.sql is not None and self.reader.state.is_clean:
+            registration = self._registrations.find(topic, message_filter.sql.text)
+        pipeline = Pipeline(message_filter, registration)
+        pipeline.count = self._filter_count
+        return pipeline
+
+    @property
+    def filter_count(self) -> FilterCount:
+        """What all filters have done since the broker was opened, stage by stage."""
+        return self._filter_count + FilterCount()
 
     def read(
         self,
@@ -267,8 +281,7 @@ class EmbeddedBroker:
             LogicalOffset(minimum if start is None else start),
             LogicalOffset(maximum if end is None else end),
         )
-        wanted_filter = MessageFilter.of(tags, sql)
-        frames = self.pull(wanted, message_filter=wanted_filter, verify=True)
+        frames = self.pull(wanted, message_filter=MessageFilter.of(tags, sql), verify=True)
         batches = [decode(batch, names, wanted.queue.broker_name) for batch in frames]
         return pa.Table.from_batches(batches, schema=schema)
 
@@ -319,8 +332,8 @@ class EmbeddedBroker:
         outgoing = single_message(
             topic, queue, body, stored, self._clock_ms(), delay_level=delay_level
         )
-        stored_host = self.writer.settings.store_host
-        placed = self.writer.append(replace(outgoing, store_host=stored_host))
+        host = self.writer.settings.store_host
+        placed = self.writer.append(replace(outgoing, store_host=host))
         physical_offset = int(placed.physical_offsets[0])
         return SendResult(
             topic=outgoing.topics[0],
@@ -328,7 +341,7 @@ class EmbeddedBroker:
             queue_id=int(placed.queue_ids[0]),
             queue_offset=LogicalOffset(int(placed.queue_offsets[0])),
             msg_id=unique_key,
-            offset_msg_id=offset_id(stored_host, physical_offset),
+            offset_msg_id=offset_id(host, physical_offset),
             physical_offset=PhysicalOffset(physical_offset),
         )
 
@@ -346,7 +359,7 @@ class EmbeddedBroker:
         """Raise unless messages may be sent to these queues of a topic."""
         config = self._writable(topic)
         for queue_id in queue_ids:
-            _check_queue(config, queue_id)
+            config.check_queue(queue_id)
 
     def _writable(self, topic: str) -> TopicConfig:
         config = self.catalog.config(topic)
@@ -362,7 +375,7 @@ class EmbeddedBroker:
         self, config: TopicConfig, queue_id: int | None, sharding_key: str | None
     ) -> int:
         if queue_id is not None:
-            return _check_queue(config, queue_id)
+            return config.check_queue(queue_id)
         if sharding_key:
             return index_hash(java_hash(sharding_key)) % config.write_queues
         self._turn += 1
@@ -385,13 +398,3 @@ class EmbeddedBroker:
         remaining = self.writer.delete_before(physical_offset)
         self.reader.refresh()
         return remaining
-
-
-def _check_queue(config: TopicConfig, queue_id: int) -> int:
-    if not 0 <= queue_id < config.write_queues:
-        message = (
-            f"Topic {config.name} has queues 0 to {config.write_queues - 1} to write to, not "
-            f"{queue_id}."
-        )
-        raise RequestError(message)
-    return queue_id

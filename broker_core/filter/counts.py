@@ -32,6 +32,13 @@ class StageCount:
             self.size_bytes + other.size_bytes,
         )
 
+    def __sub__(self, other: StageCount) -> StageCount:
+        return StageCount(
+            self.examined - other.examined,
+            self.dropped - other.dropped,
+            self.size_bytes - other.size_bytes,
+        )
+
 
 @dataclass(slots=True)
 class FilterCount:
@@ -54,6 +61,11 @@ class FilterCount:
     def __add__(self, other: FilterCount) -> FilterCount:
         names = [stage.name for stage in fields(self)]
         return FilterCount(*(getattr(self, name) + getattr(other, name) for name in names))
+
+    def __sub__(self, earlier: FilterCount) -> FilterCount:
+        """What was done since."""
+        names = [stage.name for stage in fields(self)]
+        return FilterCount(*(getattr(self, name) - getattr(earlier, name) for name in names))
 
     def __str__(self) -> str:
         """One line for a log; empty if nothing was examined."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from broker_core.errors import StorageError
 from broker_core.filter.bloom import BloomShape
 from broker_core.store.config_files import backup, load
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LOG = logging.getLogger(__name__)
+_FILE = Path("config") / "consumerFilter.json"
+_Stamps = tuple[tuple[int, int, int] | None, tuple[int, int, int] | None]
 # A message is dispatched, and its bitmap made, a little after it was stored.
 _DISPATCH_LAG_MS = 1000
 
@@ -73,10 +76,47 @@ class RegisteredFilter:
 
 def load_registered(root: Path) -> tuple[RegisteredFilter, ...]:
     """The filters that are registered with the broker of the store at `root`; often none."""
-    path = root / "config" / "consumerFilter.json"
     # The older of file and backup, since the backup is read if the file turns out to be torn.
-    times = [each.stat().st_mtime_ns for each in (path, backup(path)) if each.exists()]
-    return registered_filters(load(path), min(times) // 1_000_000) if times else ()
+    times = [stamp[1] for stamp in _stamps(root) if stamp is not None]
+    return registered_filters(load(root / _FILE), min(times) // 1_000_000) if times else ()
+
+
+class Registrations:
+    """The filters registered with a store's broker, read again when their file has changed."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._stamps: _Stamps = (None, None)
+        self._filters: tuple[RegisteredFilter, ...] = ()
+
+    def find(self, topic: str, expression: str) -> RegisteredFilter | None:
+        """Return the registration to use for an expression on a topic, if there is one.
+
+        A file that can't be read costs work, no verdict: then there is none.
+        """
+        stamps = _stamps(self._root)
+        if stamps != self._stamps:
+            try:
+                self._filters = load_registered(self._root)
+            except StorageError as error:
+                _LOG.warning("registered filters ignored: reason=%s", error)
+                self._filters = ()
+            self._stamps = stamps
+        return registration_of(self._filters, topic, expression)
+
+
+def _stamps(root: Path) -> _Stamps:
+    """What tells one version of the file, and of its backup, from another; the time is second."""
+    path = root / _FILE
+    return _stamp(path), _stamp(backup(path))
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def registered_filters(

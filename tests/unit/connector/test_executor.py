@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from connector.errors import DataLossError
 from connector.executor import PieceReader
 from connector.options import SourceOptions
 from connector.plan.bounded import Piece
+from tests.kit import stores
 from tests.kit.memory_broker import MemoryBroker
 
 QUEUE = QueueRef("t", "broker-a", 0)
@@ -52,6 +55,24 @@ def test_a_range_that_is_there_costs_no_question(broker: MemoryBroker) -> None:
     read(broker, piece(3, 7))
 
     assert broker.calls == ["pull"]
+
+
+def test_the_end_of_a_piece_is_one_line_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "connector.executor")
+    with stores.create(tmp_path / "store") as store:
+        store.create_topic("t", 1)
+        for number in range(10):
+            store.send("t", b"x", tags="AB"[number % 2])
+        for texts in ({"tags": "A"}, {}):
+            options = SourceOptions.parse({"broker": "m", "subscribe": "t"} | texts)
+            list(PieceReader(store, options, options.message_filter).read(piece(2, 10)))
+
+    filtered, whole = [record.getMessage() for record in caplog.records]
+    assert filtered.startswith(f"event=piece_read queue={QUEUE} start=2 end=10 rows=4 ")
+    assert "tag_hash_examined=8 tag_hash_dropped=4 tag_hash_bytes=160 tag_text" in filtered
+    assert whole == f"event=piece_read queue={QUEUE} start=2 end=10 rows=8 "
 
 
 def test_open_ends_are_found_out_when_reading(broker: MemoryBroker) -> None:

@@ -13,6 +13,7 @@ from broker_core.filter.sqlfilter import SqlFilter
 from broker_core.filter.tags import TagFilter
 from broker_core.store.reader import StoreReader
 from tests.kit import fixtures
+from tests.kit.stores import open_r
 
 SECTIONS = ("byTag", "bySql", "byGroup")
 
@@ -87,6 +88,58 @@ def test_bitmaps_spare_work_and_change_nothing(
     assert with_bitmaps.count.bitmap.dropped > 100
     assert with_bitmaps.count.sql.examined == 480 - with_bitmaps.count.bitmap.dropped
     assert without.count.sql.examined == 480
+
+
+@pytest.mark.parametrize(
+    "query", [pytest.param(q, id=q["group"]) for section, q in answers("bloom-5.5") if "group" in q]
+)
+def test_an_embedded_read_uses_the_bitmaps_of_a_registered_expression(
+    stores: dict[str, Path], query: dict[str, Any]
+) -> None:
+    topic, expression = query["topic"], query["expression"]
+    with open_r(stores["bloom-5.5"]) as broker:
+        found = {
+            str(queue.queue_id): broker.read(topic, queue.queue_id, sql=expression)
+            for queue in broker.offsets(topic)
+        }
+        after_registered = broker.filter_count
+        for queue in broker.offsets(topic):
+            broker.read(topic, queue.queue_id, sql=f"({expression})")
+        after_another = broker.filter_count - after_registered
+
+    rows = {number: table["queueOffset"].to_pylist() for number, table in found.items()}
+    assert {number: offsets for number, offsets in rows.items() if offsets} == wanted(query)
+    assert after_registered.bitmap.dropped > 100
+    assert after_registered.sql.examined == 480 - after_registered.bitmap.dropped
+    assert (after_another.bitmap.examined, after_another.sql.examined) == (0, 480)
+
+
+def test_bitmaps_are_not_used_once_a_broker_was_killed(tmp_path: Path) -> None:
+    root = fixtures.extract("bloom-5.5", tmp_path)
+    (root / "abort").write_text("1")
+
+    with open_r(root) as broker:
+        broker.read("Filtered", sql="price > 50.5")
+
+    assert broker.filter_count.bitmap.examined == 0
+    assert broker.filter_count.sql.examined > 100
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '{"filterDataByTopic":{"Filtered":7}}'])
+def test_a_damaged_list_of_registered_filters_costs_work_and_no_message(
+    tmp_path: Path, damage: str
+) -> None:
+    root = fixtures.extract("bloom-5.5", tmp_path)
+    with open_r(root) as broker:
+        before = broker.read("Filtered", sql="price > 50.5")
+        was_used = broker.filter_count.bitmap.dropped
+        for name in ("consumerFilter.json", "consumerFilter.json.bak"):
+            (root / "config" / name).write_text(damage)
+        after = broker.read("Filtered", sql="price > 50.5")
+
+    assert was_used
+    assert after == before
+    assert broker.filter_count.bitmap.dropped == was_used
 
 
 @pytest.mark.parametrize(("name", "section", "query"), ALL)
