@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from broker_core import SqlFilter
-from broker_core.cli.output import print_json
+from broker_core.cli.output import print_json, write_text
 from broker_core.cli.parameters import json_option, parse_properties
 
 
@@ -16,7 +16,8 @@ from broker_core.cli.parameters import json_option, parse_properties
 def filter_(expression: str, pairs: tuple[str, ...], as_json: bool) -> None:
     """Evaluate the SQL92 filter EXPRESSION on a message with the given properties.
 
-    Prints true, false, null (the properties do not tell) or error.
+    Prints true, false, null (the properties do not tell) or error, and below it the filter as
+    RocketMQ understands it.
     """
     compiled = SqlFilter(expression)
     verdict = compiled.verdicts([parse_properties(pairs)])[0]
@@ -24,11 +25,12 @@ def filter_(expression: str, pairs: tuple[str, ...], as_json: bool) -> None:
         print_json(
             {
                 "expression": expression,
-                "understood": compiled.describe(),
+                "parsed": compiled.describe(),
                 "dropped": compiled.dropped,
                 "properties": list(compiled.properties),
                 "verdict": verdict,
             }
         )
     else:
-        click.echo(verdict)
+        dropped = f"\nignored: {compiled.dropped}" if compiled.dropped else ""
+        write_text(f"{verdict}\n{compiled.describe()}{dropped}\n")

@@ -8,19 +8,27 @@ import click
 
 from broker_core.cli.opening import open_asked
 from broker_core.cli.output import print_json, print_rows
-from broker_core.cli.parameters import broker_option, json_option, time_option
+from broker_core.cli.parameters import (
+    broker_option,
+    chosen_topic,
+    json_option,
+    time_option,
+    topic_argument,
+)
 from broker_core.cli.topics import queue_rows
 from broker_core.types import QueueRef
 
 
 @click.command()
-@click.argument("topic")
+@topic_argument
 @click.option("--group", help="Also a consumer group's offsets, and its lag.")
 @time_option("--at", "at_ms", help_text="Also the first offset stored at or after.")
 @broker_option
 @json_option
 def offsets(
-    topic: str,
+    *,
+    topic: str | None,
+    topic_option: str | None,
     group: str | None,
     at_ms: int | None,
     address: str,
@@ -28,18 +36,19 @@ def offsets(
     as_json: bool,
 ) -> None:
     """Show min and max offset of every queue of TOPIC."""
+    name = chosen_topic(topic, topic_option)
     with open_asked(address, config=config) as broker:
-        rows = queue_rows(broker, topic)
-        committed = broker.consumer_offsets(group, topic) if group else {}
+        rows = queue_rows(broker, name)
+        committed = broker.consumer_offsets(group, name) if group else {}
         for row in rows:
-            queue = QueueRef(topic, row["brokerName"], row["queueId"])
+            queue = QueueRef(name, row["brokerName"], row["queueId"])
             if group:
                 offset = committed.get(queue)
                 row["groupOffset"] = offset
                 row["lag"] = None if offset is None else row["maxOffset"] - offset
             if at_ms is not None:
                 row["offsetAtTime"] = broker.offset_at(
-                    topic, queue.queue_id, at_ms, broker_name=queue.broker_name
+                    name, queue.queue_id, at_ms, broker_name=queue.broker_name
                 )
     if as_json:
         print_json(rows)

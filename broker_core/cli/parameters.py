@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
+from broker_core.clients.address import parse_address
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -47,9 +49,36 @@ def json_option(command: _Command) -> _Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
+def _store_path(ctx: click.Context, param: click.Parameter, value: str) -> Path:
+    """A store's directory, given as a path or as the address of an embedded broker."""
+    found = parse_address(value)
+    if found.path is None:
+        message = f"{found.text} is a broker behind a network, not a store's path"
+        raise click.BadParameter(message, ctx, param)
+    return found.path
+
+
 def store_argument(command: _Command) -> _Command:
     """Add the argument STORE, a store's path."""
-    return click.argument("store", type=click.Path(path_type=Path, readable=False))(command)
+    return click.argument("store", callback=_store_path)(command)
+
+
+def topic_argument(command: _Command) -> _Command:
+    """Add the argument TOPIC, which may be given as --topic too."""
+    option = click.option("--topic", "topic_option", help="The same as TOPIC.")(command)
+    return click.argument("topic", required=False)(option)
+
+
+def chosen_topic(topic: str | None, topic_option: str | None) -> str:
+    """Return the topic that was given, in whichever way; a usage error if none was, or two."""
+    if topic is not None and topic_option is not None:
+        message = f"give TOPIC or --topic, not both ({topic}, {topic_option})"
+        raise click.UsageError(message)
+    name = topic if topic is not None else topic_option
+    if name is None:
+        message = "Missing argument 'TOPIC'."
+        raise click.UsageError(message)
+    return name
 
 
 def time_option(*names: str, help_text: str) -> Callable[[_Command], _Command]:

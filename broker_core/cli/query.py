@@ -10,7 +10,13 @@ import pyarrow as pa
 
 from broker_core.cli.message_rows import print_messages
 from broker_core.cli.opening import open_asked
-from broker_core.cli.parameters import broker_option, json_option, time_option
+from broker_core.cli.parameters import (
+    broker_option,
+    chosen_topic,
+    json_option,
+    time_option,
+    topic_argument,
+)
 from broker_core.codec.decode import ALL_COLUMNS
 
 if TYPE_CHECKING:
@@ -18,8 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("topic", required=False)
-@click.option("--topic", "topic_option", help="The same as TOPIC.")
+@topic_argument
 @click.option("--key", help="A key or unique key; needs TOPIC.")
 @click.option("--id", "message_id", help="A unique id or an offset id.")
 @time_option("--from", "start_ms", help_text="Stored at or after; needs TOPIC.")
@@ -41,21 +46,18 @@ def query(  # noqa: PLR0913 - one argument an option
     as_json: bool,
 ) -> None:
     """Find messages of TOPIC by key, by time, or by both; or one message by its id."""
-    name = topic or topic_option
     by_time = start_ms is not None or end_ms is not None
     if (message_id is None) == (key is None and not by_time):
         message = "give --id, or --key, --from or --to"
         raise click.UsageError(message)
-    if message_id is None and name is None:
-        message = "--key, --from and --to need a TOPIC"
-        raise click.UsageError(message)
+    name = "" if message_id is not None else chosen_topic(topic, topic_option)
     with open_asked(address, config=config) as broker:
         if message_id is not None:
             found = broker.message(message_id)
         elif key is not None:
-            found = _within(broker.query(name or "", key, limit), start_ms, end_ms)
+            found = _within(broker.query(name, key, limit), start_ms, end_ms)
         else:
-            found = _stored_between(broker, name or "", start_ms, end_ms)
+            found = _stored_between(broker, name, start_ms, end_ms)
     print_messages(found, as_json=as_json)
 
 

@@ -9,27 +9,40 @@ import click
 
 from broker_core.cli.opening import open_asked
 from broker_core.cli.output import print_json
-from broker_core.cli.parameters import broker_option, json_option, parse_properties
+from broker_core.cli.parameters import (
+    broker_option,
+    chosen_topic,
+    json_option,
+    parse_properties,
+    topic_argument,
+)
 
 
 @click.command()
-@click.argument("topic")
+@topic_argument
 @click.argument("body", required=False)
+@click.option("--body", "body_option", help="The same as BODY.")
 @click.option(
     "--file", "path", type=click.Path(dir_okay=False, path_type=Path), help="Send a file."
 )
 @click.option("--tags", help="The message's tag.")
-@click.option("--key", "keys", multiple=True, help="A key to find it by; may be repeated.")
+@click.option(
+    "--key", "--keys", "keys", multiple=True, help="A key to find it by; may be repeated."
+)
 @click.option("--property", "pairs", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
-@click.option("--queue", "queue_id", type=int, help="The queue; else they take turns.")
+@click.option(
+    "--queue", "--queue-id", "queue_id", type=int, help="The queue; else they take turns."
+)
 @click.option("--sharding-key", help="Messages with one sharding key go to one queue.")
 @click.option("--delay-level", type=int, default=0, help="Deliver later: 1 (1 s) to 18 (2 h).")
 @broker_option
 @json_option
 def send(  # noqa: PLR0913 - one argument an option
     *,
-    topic: str,
+    topic: str | None,
+    topic_option: str | None,
     body: str | None,
+    body_option: str | None,
     path: Path | None,
     tags: str | None,
     keys: tuple[str, ...],
@@ -42,11 +55,14 @@ def send(  # noqa: PLR0913 - one argument an option
     as_json: bool,
 ) -> None:
     """Send BODY to TOPIC; without BODY, what comes from stdin."""
-    content = _content(body, path)
+    if topic_option is not None and body is None:
+        topic, body = None, topic  # the one argument beside --topic is the BODY
+    name = chosen_topic(topic, topic_option)
+    content = _content(body if body is not None else body_option, path)
     properties = parse_properties(pairs)
     with open_asked(address, mode="rw", config=config) as broker:
         sent = broker.send(
-            topic,
+            name,
             content,
             tags=tags,
             keys=list(keys) or None,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from broker_core.api import WaitingBroker
+from broker_core.api import CountingBroker, WaitingBroker
 from broker_core.cli.message_rows import print_messages
 from broker_core.cli.opening import open_asked
-from broker_core.cli.parameters import broker_option, json_option
+from broker_core.cli.parameters import broker_option, chosen_topic, json_option, topic_argument
 from broker_core.codec.decode import ALL_COLUMNS, decode
 from broker_core.errors import RequestError
 from broker_core.filter.pipeline import MessageFilter
@@ -26,19 +26,20 @@ _LONGEST_WAIT_MS = 5000
 
 
 @click.command()
-@click.argument("topic")
+@topic_argument
 @click.option("-n", "--lines", type=int, default=10, show_default=True, help="Messages per queue.")
 @click.option("--all", "from_start", is_flag=True, help="From the first message on.")
-@click.option("--queue", "queue_id", type=int, help="Only this queue.")
+@click.option("--queue", "--queue-id", "queue_id", type=int, help="Only this queue.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with messages as they come.")
 @click.option("--tags", help="Only these tags: 'A || B'.")
 @click.option("--sql", help="Only messages that fit an SQL92 filter.")
-@click.option("--explain", is_flag=True, help="Say on stderr how the filter was understood.")
+@click.option("--explain", is_flag=True, help="Say on stderr what the filter did.")
 @broker_option
 @json_option
 def tail(  # noqa: PLR0913 - one argument an option
     *,
-    topic: str,
+    topic: str | None,
+    topic_option: str | None,
     lines: int,
     from_start: bool,
     queue_id: int | None,
@@ -52,18 +53,27 @@ def tail(  # noqa: PLR0913 - one argument an option
 ) -> None:
     """Print the last messages of TOPIC.
 
-    A filter is applied to the messages of that stretch: fewer may be left.
+    A filter is applied to the messages of that stretch: fewer may be left. With --explain stderr
+    says how the filter was understood, and at the end how many messages each of its stages
+    examined and dropped, and what it had to read for that.
     """
     wanted = MessageFilter.of(tags, sql)
+    name = chosen_topic(topic, topic_option)
     if explain and wanted is not None:
         click.echo(f"filter: {_explained(wanted)}", err=True)
     with open_asked(address, config=config) as broker:
-        follower = _Follower(broker, topic, queue_id, wanted)
+        follower = _Follower(broker, name, queue_id, wanted)
         follower.go_back(None if from_start else lines)
-        follower.print_new(as_json=as_json)
-        while follow:
-            follower.wait()
+        try:
             follower.print_new(as_json=as_json)
+            while follow:
+                follower.wait()
+                follower.print_new(as_json=as_json)
+        finally:
+            if explain:
+                click.echo(
+                    "".join(line + "\n" for line in follower.work_lines()), err=True, nl=False
+                )
 
 
 def _explained(wanted: MessageFilter) -> str:
@@ -85,6 +95,20 @@ class _Follower:
         self._queue_id = queue_id
         self._wanted = wanted
         self._next: dict[QueueRef, LogicalOffset] = {}
+        self._examined = 0
+        self._kept = 0
+
+    def work_lines(self) -> list[str]:
+        """What was looked at so far, and what each stage of the filter did if the broker tells."""
+        lines = [f"examined: {self._examined} messages, kept {self._kept}"]
+        if self._wanted is None:
+            return lines
+        if not isinstance(self._broker, CountingBroker):
+            return [*lines, "stages: not known here, the broker filters where the messages are"]
+        for stage, count in self._broker.filter_count.stages().items():
+            work = f"examined {count.examined}, dropped {count.dropped}, read {count.size_bytes} B"
+            lines.append(f"{stage}: {work}")
+        return lines
 
     def go_back(self, count: int | None) -> None:
         """Start `count` messages before each queue's end, or at its start."""
@@ -109,10 +133,12 @@ class _Follower:
                 verify=True,
             )
             for batch in frames:
+                self._kept += len(batch)
                 if len(batch):
                     decoded = decode(batch, ALL_COLUMNS, queue.broker_name)
                     print_messages(decoded, as_json=as_json)
             sys.stdout.flush()
+            self._examined += maximum - start
             self._next[queue] = maximum
 
     def _bounds(self) -> dict[QueueRef, tuple[LogicalOffset, LogicalOffset]]:

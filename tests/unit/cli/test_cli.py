@@ -123,7 +123,50 @@ def test_tail_filters_and_explains(root: Path) -> None:
         "4",
         "5",
     ]
-    assert explained.stderr == "filter: (n > 3)\n"
+    assert explained.stderr.splitlines()[:2] == ["filter: (n > 3)", "examined: 6 messages, kept 2"]
+    assert explained.stderr.splitlines()[2].startswith("sql: examined 6, dropped 4, read ")
+
+
+def test_tail_explains_that_a_tag_is_told_by_its_hash(root: Path) -> None:
+    explained = run("tail", "orders", "--tags", "A || Bx", "--explain", "--broker", root)
+
+    assert explained.stderr.splitlines()[:3] == [
+        "filter: TAGS = 'A' or TAGS = 'Bx'",
+        "examined: 6 messages, kept 3",
+        "tag_hash: examined 6, dropped 3, read 120 B",
+    ]
+    assert explained.stderr.splitlines()[3].startswith("tag_text: examined 3, dropped 0, read ")
+
+
+def test_tail_explains_what_bitmaps_spared(tmp_path: Path) -> None:
+    root = fixtures.extract("bloom-5.5", tmp_path)
+
+    explained = run(
+        "tail", "Filtered", "--all", "--sql", "price > 50.5", "--explain", "--broker", root
+    )
+
+    stages = dict(line.split(": ") for line in explained.stderr.splitlines()[2:])
+    assert stages["bitmap"].startswith("examined 480, dropped 329")
+    assert stages["sql"].startswith("examined 151, ")
+    assert list(stages) == ["bitmap", "sql"]
+
+
+def test_a_topic_may_be_an_argument_or_an_option(root: Path) -> None:
+    at = ("--broker", root)
+
+    ok("send", "--topic", "orders", "as argument", *at)
+    ok("send", "--topic", "orders", "--body", "as option", *at)
+    ok("send", "orders", "--body", "as option", *at)
+
+    assert ok("tail", "--topic", "orders", *at) == ok("tail", "orders", *at)
+    assert ok("offsets", "--topic", "orders", *at) == ok("offsets", "orders", *at)
+    bodies = [row["body"] for row in lines_json("tail", "orders", *at)]
+    assert sorted(bodies)[:3] == ["as argument", "as option", "as option"]
+
+
+def test_a_stores_path_may_be_an_address(root: Path) -> None:
+    for command in ("dump", "check", "stats"):
+        assert ok(command, f"file:{root}") == ok(command, root)
 
 
 def test_query_by_time_reads_every_queue(root: Path) -> None:
@@ -252,8 +295,20 @@ def test_check_names_what_is_wrong(root: Path) -> None:
 def test_filter_says_what_it_thinks(properties: list[str], verdict: str) -> None:
     given = [part for each in properties for part in ("--property", each)]
 
-    assert ok("filter", "price > 5", *given) == verdict + "\n"
-    assert ok_json("filter", "price > 5", *given)["verdict"] == verdict
+    assert ok("filter", "price > 5", *given) == f"{verdict}\n(price > 5)\n"
+    assert ok_json("filter", "price > 5", *given) == {
+        "expression": "price > 5",
+        "parsed": "(price > 5)",
+        "dropped": "",
+        "properties": ["price"],
+        "verdict": verdict,
+    }
+
+
+def test_filter_shows_what_is_ignored() -> None:
+    given = ("--property", "zone=eu")
+
+    assert ok("filter", "zone LIKE 'e%'", *given) == "false\nzone\nignored: LIKE 'e%'\n"
 
 
 @pytest.mark.parametrize(
@@ -301,6 +356,9 @@ def test_a_request_that_can_not_be_done_is_one_line(
         ["nope"],
         ["tail"],
         ["tail", "orders"],
+        ["tail", "orders", "--topic", "orders", "--broker", "x"],
+        ["offsets", "--broker", "x"],
+        ["dump", "grpc://localhost:1"],
         ["query", "--broker", "x"],
         ["query", "--key", "k", "--broker", "x"],
         ["query", "t", "--from", "yesterday", "--broker", "x"],
