@@ -43,8 +43,8 @@ class Administration:
                 return
         if not exist_ok:
             message = (
-                f"Topic {topic} exists already in {self._writer.root}; pass exist_ok=True to go on "
-                f"with it."
+                f"Topic {topic} exists already in {self._writer.root}; pass exist_ok=True "
+                f"(--exist-ok) to go on with it."
             )
             raise TopicExistsError(message)
 

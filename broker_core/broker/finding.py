@@ -23,7 +23,12 @@ from broker_core.codec.names import (
     UNIQ_KEY,
     is_system_topic,
 )
-from broker_core.errors import CorruptRecordError, MessageNotFoundError, OffsetRangeError
+from broker_core.errors import (
+    CorruptRecordError,
+    MessageNotFoundError,
+    OffsetRangeError,
+    RequestError,
+)
 from broker_core.store.index_file import key_hash
 
 if TYPE_CHECKING:
@@ -45,6 +50,9 @@ def find_by_key(reader: StoreReader, topic: str, key: str, limit: int) -> list[R
     newest first, and only what the index files hold is found. A higher limit asks for all there
     is, indexed or not.
     """
+    if limit < 1:
+        message = f"A query's limit is {limit}; give 1 or more."
+        raise RequestError(message)
     is_complete = limit > APACHE_LIMIT
     unique_limit = limit if is_complete else min(limit, _APACHE_UNIQUE_LIMIT)
     found = []

@@ -25,6 +25,7 @@ _OPTIONS = {
     "token": "NAME.SECRET of a broker that asks for credentials.",
     "access_key": "Name of a user.",
     "secret_key": "The user's secret.",
+    "security_token": "The session token of temporary keys.",
     "tls_ca": "Certificates to trust, a file.",
     "tls_cert": "The client's certificate, a file.",
     "tls_key": "The client's key, a file.",

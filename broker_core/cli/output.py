@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,22 @@ def print_json(value: Any) -> None:
 def write_text(text: str) -> None:
     """Write text to stdout as UTF-8, whatever the locale says."""
     sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+
+
+class JsonLines(logging.Formatter):
+    """Log records as JSON objects, one a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one record, and the error that goes with it, as one line."""
+        document = {
+            "time": round(record.created * 1000),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            document["error"] = self.formatException(record.exc_info)
+        return json.dumps(document, ensure_ascii=False)
 
 
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

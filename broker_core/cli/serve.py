@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from broker_core.cli.output import JsonLines
 from broker_core.errors import ConfigError
 
 
@@ -23,10 +24,18 @@ from broker_core.errors import ConfigError
     help="A broker.conf, with Apache's names for Apache's settings.",
 )
 @click.option("--listen", metavar="HOST:PORT", help="Where to listen. [default: 127.0.0.1:8081]")
-@click.option("--create", is_flag=True, help="Make the store if there is none.")
+@click.option(
+    "--create", "--create-store", "create", is_flag=True, help="Make the store if there is none."
+)
 @click.option("--insecure", is_flag=True, help="Let other machines in without TLS and credentials.")
+@click.option("--json", "as_json", is_flag=True, help="Log JSON objects, one a line.")
 def serve(
-    store: Path | None, config: Path | None, listen: str | None, create: bool, insecure: bool
+    store: Path | None,
+    config: Path | None,
+    listen: str | None,
+    create: bool,
+    insecure: bool,
+    as_json: bool = False,
 ) -> None:
     """Serve a store until SIGTERM or SIGINT, holding its lock all the time.
 
@@ -45,4 +54,6 @@ def serve(
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
     )
+    if as_json:
+        logging.getLogger().handlers[0].setFormatter(JsonLines())
     serve_store(store or Path(configured), settings, create=create, is_insecure=insecure)

@@ -9,12 +9,25 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from broker_core.clients.address import BrokerAddress, BrokerKind, parse_address
-from broker_core.errors import RequestError, UnsupportedError
+from broker_core.errors import ConfigError, RequestError, UnsupportedError
 
 if TYPE_CHECKING:
     from broker_core.api import Broker
 
 MODES = ("r", "rw")
+# Who asks matters behind a network only; a store takes these, so that one call fits all brokers.
+_IDENTITY = frozenset(
+    {
+        "access_key",
+        "secret_key",
+        "security_token",
+        "token",
+        "tls_ca",
+        "tls_cert",
+        "tls_key",
+        "tls_server_name",
+    }
+)
 _ELSEWHERE = {
     BrokerKind.REMOTE: "broker_core.clients.remote.client",
     BrokerKind.REMOTE_TLS: "broker_core.clients.remote.client",
@@ -42,6 +55,9 @@ def open_address(
         return _open_elsewhere(parsed, mode, options)
     from broker_core.clients.embedded import EmbeddedBroker
 
+    for name in options.keys() - _IDENTITY - {"progress"}:
+        message = f"A store has no option {name!r}; it has mode, create, config and progress."
+        raise ConfigError(message)
     progress = options.get("progress")
     return EmbeddedBroker.open(
         address, parsed.path, mode=mode, create=create, config=config, progress=progress

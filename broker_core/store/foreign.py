@@ -27,7 +27,10 @@ def require_store(root: Path, log_directories: Iterable[Path]) -> None:
     created, and nothing beyond a few names is looked at.
     """
     if not root.exists():
-        message = f"There is no store at {root}: no such directory. Check the path."
+        message = (
+            f"There is no store at {root}: no such directory. Check the path, or make a store with "
+            f"mode='rw' and create=True (--create-store)."
+        )
         raise StoreNotFoundError(message)
     if not root.is_dir():
         message = f"{root} is a file, not a store: give the directory that holds commitlog/."
@@ -37,7 +40,8 @@ def require_store(root: Path, log_directories: Iterable[Path]) -> None:
     if not names.intersection(_SIGNS_OF_A_STORE) and not any(map(list_names, log_directories)):
         message = (
             f"{root} is not a store: it has no commitlog directory and no checkpoint. Give the "
-            f"storePathRootDir of a broker, or open with mode='rw' and create=True to make one."
+            f"storePathRootDir of a broker, or make a store with mode='rw' and create=True "
+            f"(--create-store)."
         )
         raise StoreNotFoundError(message)
     _refuse_rocksdb(root)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from broker_core.cli import main
+from broker_core.cli.output import JsonLines
 from broker_core.store.segments import list_segments
 from tests.kit import fixtures, stores
 
@@ -405,3 +408,35 @@ def test_a_corrupt_store_fails_with_the_place(root: Path) -> None:
 
     assert "physical offset 0" in line
     assert str(root) in line
+
+
+def test_a_server_logs_json_if_asked_to() -> None:
+    try:
+        raise ValueError("no")  # noqa: TRY301 - to have a traceback
+    except ValueError:
+        record = logging.LogRecord(
+            "core", logging.WARNING, "", 0, "event=%s", ("x",), sys.exc_info()
+        )
+
+    line = JsonLines().format(record)
+
+    assert "\n" not in line
+    document = json.loads(line)
+    assert (document["level"], document["logger"], document["message"]) == (
+        "WARNING",
+        "core",
+        "event=x",
+    )
+    assert document["error"].endswith("ValueError: no")
+    assert "--json" in run("serve", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("serve", "send", "tail", "query", "offsets", "dump", "check", "stats", "filter"),
+        *("topics list", "topics create", "topics delete", "topics describe"),
+    ],
+)
+def test_every_command_takes_json(command: str) -> None:
+    assert "--json" in ok(*command.split(), "--help")

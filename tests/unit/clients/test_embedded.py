@@ -455,3 +455,18 @@ def test_results_are_plain_values(broker: EmbeddedBroker) -> None:
     sent = broker.send("orders", b"x")
 
     assert all(type(value) in (int, str) for value in dataclasses.asdict(sent).values())
+
+
+def test_an_option_that_a_store_does_not_have_is_refused(broker: EmbeddedBroker) -> None:
+    root = broker.reader.root
+
+    with pytest.raises(ConfigError, match=r"no option 'moed'; it has mode, create"):
+        open_broker(root, moed="rw")
+    with open_broker(root, access_key="a", secret_key="b", token="t") as other:
+        assert other.topics() == ["orders"]
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_query_for_nothing_is_refused(broker: EmbeddedBroker, limit: int) -> None:
+    with pytest.raises(RequestError, match=f"limit is {limit}; give 1 or more"):
+        broker.query("orders", "k", limit=limit)
