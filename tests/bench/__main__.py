@@ -1,4 +1,4 @@
-"""`./run bench [NAME…] [--json]`: measure and print figures; names may be prefixes."""
+"""`./run bench [NAME…] [--json] [--record]`: measure and print figures; names may be prefixes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import decode, spark_read, spark_write, store
+from tests.bench import decode, report, spark_read, spark_write, store
 from tests.bench.figure import Figure, tell
 
 Suite = Callable[[Path, "frozenset[str]"], Iterator[Figure]]
@@ -29,6 +30,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./run bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="figures, by name or prefix")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--record", action="store_true", help="keep them, and write the pages")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     given = parser.parse_args()
     known = [name for names in SUITES for name in names]
@@ -48,8 +50,11 @@ def main() -> int:
             for figure in run(Path(scratch), wanted) if wanted else ():
                 tell(f"{figure.name}: {figure.value}")
                 figures.append(figure)
+    measured = {figure.name: figure.to_json() for figure in figures}
+    if given.record:
+        report.record(measured, day=datetime.now(UTC).date().isoformat())
     if given.json:
-        print(json.dumps({figure.name: figure.to_json() for figure in figures}, indent=2))
+        print(json.dumps(measured, indent=2))
     else:
         _print_table(figures)
     return 0

@@ -1,0 +1,173 @@
+"""What each figure means: the group it is shown in, its goal, and what limits it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Figures = Mapping[str, Mapping[str, Any]]
+"""Figures by name, as `./run bench --json` prints them."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """One figure in words. A goal is a floor for the ratio, or a ceiling if `is_cost`."""
+
+    ours: str
+    peer: str
+    goal: float | None = None
+    is_cost: bool = False
+
+    def is_met(self, value: float) -> bool | None:
+        """Whether a ratio meets the goal; None where there is no goal."""
+        if self.goal is None:
+            return None
+        return value <= self.goal if self.is_cost else value >= self.goal
+
+
+@dataclass(frozen=True)
+class Group:
+    """Figures that are shown together, and a paragraph about what limits them."""
+
+    title: str
+    limits: str
+    meanings: dict[str, Meaning]
+
+
+COLUMN_SETS = {"": "Kafka's six columns", ".default": "ten columns", ".body": "two columns"}
+
+
+def _read(name: str, ours: str, peer: str, *goals: float) -> dict[str, Meaning]:
+    """One figure for each set of columns."""
+    return {
+        f"{name}{suffix}": Meaning(f"{ours}, {words}", peer, goal)
+        for (suffix, words), goal in zip(COLUMN_SETS.items(), goals or (None,) * 3, strict=True)
+    }
+
+
+GROUPS = (
+    Group(
+        "Reading into Spark",
+        "The ceiling is a Python source that yields batches made beforehand: what is left of the "
+        "time is Spark's, which copies every Arrow batch from the Python worker to the JVM. The "
+        "rest of our time goes into decoding, most of it into the columns that are parsed out of "
+        "properties (`keys`, `tags`, `msgId`) and into bodies, which are copied once. A remote "
+        "read adds the same bytes over a socket, sent by one server process that shares the "
+        "machine's cores with Spark. Kafka's source is JVM code, and makes rows one at a time.",
+        {
+            **_read(
+                "read.stream.embedded.vs_kafka",
+                "stream from `file:`",
+                "Spark's Kafka source",
+                3.0,
+                2.0,
+                3.5,
+            ),
+            **_read(
+                "read.stream.remote.vs_kafka",
+                "stream from `grpc://`",
+                "Spark's Kafka source",
+                2.0,
+                2.0,
+                2.0,
+            ),
+            **_read(
+                "read.stream.embedded.vs_ceiling",
+                "stream from `file:`",
+                "the ceiling",
+                0.80,
+                0.75,
+                0.85,
+            ),
+            **_read(
+                "read.batch.embedded.vs_ceiling",
+                "batch read from `file:`",
+                "the ceiling",
+                0.80,
+                0.75,
+                0.85,
+            ),
+            **_read(
+                "read.stream.remote.vs_ceiling",
+                "stream from `grpc://`",
+                "the ceiling",
+                0.60,
+                0.60,
+                0.60,
+            ),
+        },
+    ),
+    Group(
+        "Reading a cluster",
+        "The broker's own limits on what one pull returns decide both sides; pulls that are "
+        "under way at the same time, and decoding by columns, decide the ratio.",
+        {
+            "read.cluster.vs_java_client": Meaning(
+                "stream from `rocketmq://`", "the official Java pull client", 1.2
+            ),
+        },
+    ),
+    Group(
+        "Writing from Spark",
+        "Spark hands rows over in Arrow batches of at most 10,000; encoding, appending, and "
+        "dispatch to consume queues and index follow. Exactly once writes every message twice, "
+        "as RocketMQ's transactions do: as a half message, and as the copy that becomes visible. "
+        "Kafka's sink, which is at-least-once, is the peer of both.",
+        {
+            "write.exactly_once.vs_kafka": Meaning("exactly once", "Spark's Kafka sink", 1.5),
+            "write.at_least_once.vs_kafka": Meaning("at least once", "Spark's Kafka sink", 2.5),
+            "write.vs_ceiling": Meaning("at least once", "a Python sink that discards"),
+        },
+    ),
+    Group(
+        "Filters and lookups",
+        "A tag filter reads the 20-byte entries of the consume queue and nothing else of what it "
+        "drops. SQL92 has to find the properties of every record, so that it touches the log, but "
+        "copies no bodies. A lookup by key goes to the index; what is left is Spark planning a "
+        "query and starting a task.",
+        {
+            "read.tag.selective": Meaning("read with a tag filter", "read of everything", 20.0),
+            "read.sql.selective": Meaning("read with a SQL92 filter", "read of everything"),
+            "query.key.vs_scan": Meaning("`where keys = …`, pushed down", "scan in Spark", 50.0),
+        },
+    ),
+    Group(
+        "The codec and the store by themselves",
+        "One core, no Spark. The peer copies the records' bytes with a single Arrow `take`, and "
+        "so does nothing that reading could do without: it marks the speed of memory. Appending "
+        "is compared with the same, though it also writes files, dispatches to consume queues "
+        "and hashes keys into the index.",
+        {
+            "decode.default.vs_take": Meaning("decode to ten columns", "one `take`", 0.22),
+            "decode.body.vs_take": Meaning("decode to two columns", "one `take`", 0.70),
+            "append.keys.vs_take": Meaning("append, with keys", "one `take`", 0.04),
+            "append.nokeys.vs_take": Meaning("append, without keys", "one `take`", 0.07),
+        },
+    ),
+    Group(
+        "What does not grow",
+        "Opening a store maps its newest files and reads its tables; how much it holds does not "
+        "matter. An empty micro-batch asks for offsets and starts as many tasks as there are "
+        "queues, as the peer's does.",
+        {
+            "open.growth": Meaning(
+                "opening a store 100 times as large", "opening the small one", 3.0, is_cost=True
+            ),
+            "batch.overhead": Meaning(
+                "an empty micro-batch", "one of a source that does nothing", 1.3, is_cost=True
+            ),
+        },
+    ),
+)
+
+README_FIGURES = (
+    "read.stream.embedded.vs_kafka",
+    "read.stream.remote.vs_kafka",
+    "read.stream.embedded.vs_ceiling",
+    "write.exactly_once.vs_kafka",
+    "write.at_least_once.vs_kafka",
+    "read.cluster.vs_java_client",
+    "read.tag.selective",
+    "query.key.vs_scan",
+)
