@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from broker_core.codec.layout import MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1
 from broker_core.codec.names import (
     DELAY,
     KEY_SEPARATOR,
@@ -104,6 +105,7 @@ def single_record(
     born_timestamp_ms: int,
     *,
     delay_level: int = 0,
+    store_host: bytes = LOOPBACK,
 ) -> Record:
     """Return one message as a record that has no place yet; see `single_message`."""
     if not isinstance(body, bytes | bytearray | memoryview):
@@ -123,7 +125,8 @@ def single_record(
         properties=format_properties(stored),
         born_timestamp=born_timestamp_ms,
         born_host=LOOPBACK,
-        store_host=LOOPBACK,
+        store_host=store_host,
+        version=MAGIC_V2 if len(topic.encode()) > MAX_TOPIC_V1 else MAGIC_V1,
     )
 
 

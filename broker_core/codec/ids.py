@@ -72,6 +72,17 @@ class UniqueIds:
         self._address = address
         self._constant = int.from_bytes(os.urandom(4), "big")
         self._next = 0
+        self._maker = struct.pack(">IHI", address, self.process_id & 0xFFFF, self._constant).hex()
+        self._month = (-1, 0)
+
+    def make_one(self, now_ms: int) -> str:
+        """One fresh id, as `make` would make it."""
+        minute = now_ms // 60_000
+        if self._month[0] != minute:  # months begin with a minute, everywhere
+            self._month = (minute, _month_start_ms(now_ms))
+        tick = max(self._next, (now_ms - self._month[1]) << 16)
+        self._next = tick + 1
+        return f"{self._maker}{tick & 0xFFFFFFFFFFFF:012x}".upper()
 
     def make(self, count: int, now_ms: int | None = None) -> NDArray[np.uint8]:
         """`count` fresh ids as a (count, 32) matrix of ASCII hex digits."""

@@ -147,19 +147,25 @@ class Reading:
         call: Call,
     ) -> Iterator[bytes]:
         queue, at = wanted.queue, wanted.start
-        with self._core.arrivals.watch([(queue.topic, queue.queue_id)]) as watch:
+        key, arrivals = (queue.topic, queue.queue_id), self._core.arrivals
+        is_ours = queue.broker_name == self._core.settings.broker_name
+        may_skip_files = is_ours and wanted_filter is None and not request.verify
+        with arrivals.follow(key) as watch:
             call.when_over(watch.wake)
             while call.is_active and not self._core.is_stopping:
-                held = broker.offsets(queue.topic).get(queue)
-                if held is None or held[1] < at:
-                    raise _shorter(queue, at, held)
-                if held[1] > at:
-                    yield from self._range(
-                        broker, OffsetRange(queue, at, held[1]), wanted_filter, request
-                    )
-                    at = held[1]
-                else:
-                    watch.wait()
+                piece = arrivals.piece(key, at) if may_skip_files else None
+                if piece is not None and len(piece.packed) <= self._limits.chunk_bytes:
+                    yield piece.packed
+                    at = LogicalOffset(piece.end)
+                    continue
+                if not (may_skip_files and arrivals.is_at_end(key, at)):
+                    end = _end(broker, queue, at)
+                    if end > at:
+                        ahead = OffsetRange(queue, at, end)
+                        yield from self._range(broker, ahead, wanted_filter, request)
+                        at = end
+                        continue
+                watch.wait()
         if self._core.is_stopping:
             raise self._core.stopping()
 
@@ -216,10 +222,15 @@ def filter_of(given: pb.Filter) -> MessageFilter | None:
     return MessageFilter.of(**{kind: getattr(given, kind)})
 
 
-def _shorter(
-    queue: QueueRef, at: int, held: tuple[int, int] | None
-) -> OffsetRangeError | RequestError:
+def _end(broker: EmbeddedBroker, queue: QueueRef, at: int) -> LogicalOffset:
+    """Return where a queue ends; an error if that is before `at`, or if there is no such queue."""
+    held = broker.offsets(queue.topic).get(queue)
     if held is None:
-        return RequestError(f"There is no queue {queue} to follow.")
-    message = f"Queue {queue} holds {held[0]} to {held[1]}, but {at} was asked for; start there."
-    return OffsetRangeError(message, *held)
+        message = f"There is no queue {queue} to follow."
+        raise RequestError(message)
+    if held[1] < at:
+        message = (
+            f"Queue {queue} holds {held[0]} to {held[1]}, but {at} was asked for; start there."
+        )
+        raise OffsetRangeError(message, *held)
+    return held[1]

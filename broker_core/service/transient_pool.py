@@ -19,6 +19,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from broker_core.errors import BrokerError, StorageError
 from broker_core.service.announcing_writer import AnnouncingWriter
 from broker_core.store.batch import Batch
@@ -117,7 +119,8 @@ class PooledWriter(AnnouncingWriter):
             if self._session.tail.log_end != held.end:  # else a failed commit got there after all
                 self._commit(held, batch)
             self._held, self._has_failed = None, False
-        self.arrivals.announce(batch.groups.queues)
+        offsets = np.concatenate([fields.queue_offsets for fields in held.fields])
+        self.announce(batch, offsets)
         return len(batch)
 
     def _commit(self, held: _Held, batch: Batch) -> None:

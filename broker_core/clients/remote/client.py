@@ -23,7 +23,7 @@ from broker_core.broker.messages import message_properties, single_record
 from broker_core.clients.remote.options import RemoteOptions
 from broker_core.clients.remote.process_state import ProcessState
 from broker_core.clients.remote.pulling import pull
-from broker_core.clients.remote.sending import Parcel, single_parcel
+from broker_core.clients.remote.sending import Parcel, single_bytes
 from broker_core.clients.remote.transactions import RemoteTransactions
 from broker_core.codec.decode import ALL_COLUMNS, DEFAULT_COLUMNS, decode, schema_of
 from broker_core.codec.ids import offset_id
@@ -322,21 +322,28 @@ class RemoteBroker:
             sharding_key=sharding_key,
         )
         queue = self._choose_queue(config, queue_id, sharding_key)
-        record = single_record(topic, queue, body, stored, now_ms, delay_level=delay_level)
+        record = single_record(
+            topic,
+            queue,
+            body,
+            stored,
+            now_ms,
+            delay_level=delay_level,
+            store_host=greeting.store_host,
+        )
         try:
-            placed = here.sender.append_shared(single_parcel(record, greeting))
+            spot = here.sender.append_shared(single_bytes(record, greeting))
         except (RequestError, TopicNotFoundError):
             here.topics.forget(topic)
             raise
-        physical_offset = int(placed.physical_offsets[0])
         return SendResult(
             topic=record.topic,
             broker_name=greeting.broker_name,
-            queue_id=int(placed.queue_ids[0]),
-            queue_offset=LogicalOffset(int(placed.queue_offsets[0])),
+            queue_id=spot.queue_id,
+            queue_offset=LogicalOffset(spot.queue_offset),
             msg_id=unique_key,
-            offset_msg_id=offset_id(greeting.store_host, physical_offset),
-            physical_offset=PhysicalOffset(physical_offset),
+            offset_msg_id=offset_id(greeting.store_host, spot.physical_offset),
+            physical_offset=PhysicalOffset(spot.physical_offset),
         )
 
     def append(self, messages: Outgoing, *, flush: str | None = None) -> AppendResult:

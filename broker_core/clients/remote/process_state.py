@@ -26,7 +26,7 @@ class SharedIds:
     def make(self, now_ms: int) -> str:
         """Return a fresh id."""
         with self._lock:
-            return self._ids.make(1, now_ms).tobytes().decode("ascii")
+            return self._ids.make_one(now_ms)
 
 
 class ProcessState(NamedTuple):

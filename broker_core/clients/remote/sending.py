@@ -14,13 +14,13 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from broker_core.clients.remoting.retry import Backoff, Deadline
-from broker_core.codec.layout import MAGIC_V1, MAGIC_V2, MAX_PROPERTIES_BYTES, MAX_TOPIC_V1
+from broker_core.codec.layout import MAX_PROPERTIES_BYTES
 from broker_core.codec.record import encode_record
 from broker_core.errors import IllegalMessageError, UnavailableError
 from broker_core.types import AppendResult
@@ -55,31 +55,45 @@ class Parcel:
             row, at = stop, int(ends[stop - 1])
 
 
-def single_parcel(record: Record, greeting: Greeting) -> Parcel:
+class Spot(NamedTuple):
+    """Where one message lies."""
+
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+
+
+def single_bytes(record: Record, greeting: Greeting) -> bytes:
     """Return one message, encoded by itself; IllegalMessageError for one over a limit."""
-    for what, held, limit in (
-        ("a body", len(record.body), greeting.limits.message_bytes),
-        ("properties", len(record.properties), MAX_PROPERTIES_BYTES),
-    ):
-        if held > limit:
-            message = (
-                f"The message for topic {record.topic} has {what} of {held} bytes, the limit is "
-                f"{limit}. Nothing was written."
-            )
-            raise IllegalMessageError(message)
-    is_wide = len(record.topic.encode()) > MAX_TOPIC_V1
-    version = MAGIC_V2 if is_wide else MAGIC_V1
-    raw = encode_record(replace(record, store_host=greeting.store_host, version=version))
-    return Parcel(raw, np.array([len(raw)], dtype=np.int32))
+    body_bytes, properties_bytes = len(record.body), len(record.properties)
+    if body_bytes > greeting.limits.message_bytes:
+        raise _too_long(record, "a body", body_bytes, greeting.limits.message_bytes)
+    if properties_bytes > MAX_PROPERTIES_BYTES:
+        raise _too_long(record, "properties", properties_bytes, MAX_PROPERTIES_BYTES)
+    return encode_record(record)
 
 
-@dataclass
+def _too_long(record: Record, what: str, held: int, limit: int) -> IllegalMessageError:
+    message = (
+        f"The message for topic {record.topic} has {what} of {held} bytes, the limit is {limit}. "
+        f"Nothing was written."
+    )
+    return IllegalMessageError(message)
+
+
 class _Waiting:
-    parcel: Parcel
-    placed: AppendResult | None = None
-    error: BaseException | None = None
-    is_leader: bool = False
-    turn: threading.Event = field(default_factory=threading.Event)
+    """One message on its way, and the thread that waits for it: `turn` is locked until then."""
+
+    __slots__ = ("error", "is_leader", "raw", "spot", "turn")
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        self.spot: Spot | None = None
+        self.error: BaseException | None = None
+        self.is_leader = False
+        # A bare lock: an Event is made of three objects, and made anew for every message.
+        self.turn = threading.Lock()
+        self.turn.acquire()
 
 
 class Sender:
@@ -111,21 +125,21 @@ class Sender:
         head.request.instance = self._connection.greeting().instance
         return self._repeated(head, parcel)
 
-    def append_shared(self, parcel: Parcel) -> AppendResult:
+    def append_shared(self, raw: bytes) -> Spot:
         """Append a single message, together with those of other threads."""
-        mine = _Waiting(parcel)
+        mine = _Waiting(raw)
         with self._lock:
             self._waiting.append(mine)
             if not self._is_led:
                 self._is_led = mine.is_leader = True
         if not mine.is_leader:
-            mine.turn.wait()
-        if mine.is_leader and mine.placed is None and mine.error is None:
+            mine.turn.acquire()
+        if mine.is_leader and mine.spot is None and mine.error is None:
             self._lead()
         if mine.error is not None:
             raise mine.error
-        assert mine.placed is not None
-        return mine.placed
+        assert mine.spot is not None
+        return mine.spot
 
     def _lead(self) -> None:
         """Send one group, the leader's message first, and pass the lead on."""
@@ -134,7 +148,7 @@ class Sender:
             size_bytes = 0
             while self._waiting and size_bytes < _SHARED_BYTES:
                 group.append(self._waiting.popleft())
-                size_bytes += len(group[-1].parcel.records)
+                size_bytes += len(group[-1].raw)
         try:
             self._send_group(group)
         finally:
@@ -142,13 +156,13 @@ class Sender:
                 self._is_led = bool(self._waiting)
                 if self._waiting:
                     self._waiting[0].is_leader = True
-                    self._waiting[0].turn.set()
+                    self._waiting[0].turn.release()
             for each in group[1:]:
-                each.turn.set()
+                each.turn.release()
 
     def _send_group(self, group: Sequence[_Waiting]) -> None:
         try:
-            placed = self.append(_joined([each.parcel for each in group]))
+            placed = self.append(_joined([each.raw for each in group]))
         except UnavailableError as error:
             for each in group:
                 each.error = error
@@ -159,8 +173,14 @@ class Sender:
             for each in group:  # one of them spoiled it: let each have its own answer
                 self._send_group([each])
         else:
-            for row, each in enumerate(group):
-                each.placed = _row(placed, row)
+            rows = zip(
+                placed.queue_ids.tolist(),
+                placed.queue_offsets.tolist(),
+                placed.physical_offsets.tolist(),
+                strict=True,
+            )
+            for each, row in zip(group, rows, strict=True):
+                each.spot = Spot(*row)
 
     def _repeated(self, head: pb.AppendHead, parcel: Parcel) -> AppendResult:
         deadline = Deadline.after_ms(self._connection.options.retry_ms)
@@ -197,21 +217,5 @@ def packed_chunks(head: bytes, parcel: Parcel, chunk_bytes: int) -> Iterator[byt
         )
 
 
-def _joined(parcels: Sequence[Parcel]) -> Parcel:
-    if len(parcels) == 1:
-        return parcels[0]
-    return Parcel(
-        b"".join(parcel.records for parcel in parcels),
-        np.concatenate([parcel.sizes for parcel in parcels]),
-    )
-
-
-def _row(placed: AppendResult, row: int) -> AppendResult:
-    rows = slice(row, row + 1)
-    return AppendResult(
-        queue_ids=placed.queue_ids[rows],
-        queue_offsets=placed.queue_offsets[rows],
-        physical_offsets=placed.physical_offsets[rows],
-        sizes=placed.sizes[rows],
-        store_timestamp_ms=placed.store_timestamp_ms,
-    )
+def _joined(messages: Sequence[bytes]) -> Parcel:
+    return Parcel(b"".join(messages), np.fromiter(map(len, messages), np.int32, len(messages)))

@@ -51,6 +51,16 @@ class TestUniqueIds:
 
         assert len({*later, *earlier}) == 4
 
+    def test_one_id_is_as_one_of_many(self) -> None:
+        ids = UniqueIds()
+
+        texts = [ids.make_one(NOVEMBER_15), *made(ids, 2), ids.make_one(NOVEMBER_15 - 60_000)]
+        later = ids.make_one(NOVEMBER_15 + 60_000)
+
+        assert [ticks(text) - ticks(texts[0]) for text in texts] == [0, 1, 2, 3]
+        assert {text[:20] for text in [*texts, later]} == {texts[0][:20]}
+        assert later == made(ids, 1, NOVEMBER_15 + 60_000)[0][:-4] + "0000"
+
     def test_two_makers_differ(self) -> None:
         assert made(UniqueIds(), 1) != made(UniqueIds(), 1)
 

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.broker.messages import single_message, single_record
 from broker_core.clients.remote.connection import Greeting
-from broker_core.clients.remote.sending import Parcel, single_parcel
+from broker_core.clients.remote.sending import Parcel, single_bytes
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.outgoing import encode
 from broker_core.errors import IllegalMessageError
@@ -28,12 +29,12 @@ texts = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min
 def test_one_message_alone_has_the_bytes_of_a_batch_of_one(
     topic: str, body: bytes, properties: dict[str, str], level: int, host: bytes
 ) -> None:
-    record = single_record(topic, 3, body, properties, 12345, delay_level=level)
+    record = single_record(topic, 3, body, properties, 12345, delay_level=level, store_host=host)
     batch = single_message(topic, 3, body, properties, 12345, delay_level=level)
 
-    parcel = single_parcel(record, replace(GREETING, store_host=host))
+    raw = single_bytes(record, GREETING)
 
-    assert parcel.records == encode(replace(batch, store_host=host)).buffer.tobytes()
+    assert raw == encode(replace(batch, store_host=host)).buffer.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -49,13 +50,13 @@ def test_a_message_over_a_limit_is_refused(
     record = single_record("t", 0, body, properties, 0)
 
     with pytest.raises(IllegalMessageError, match=words):
-        single_parcel(record, GREETING)
+        single_bytes(record, GREETING)
 
 
 def test_a_parcel_is_cut_at_records() -> None:
-    one = single_parcel(single_record("t", 0, b"x" * 50, {}, 0), GREETING)
-    size = len(one.records)
-    parcel = Parcel(bytes(one.records) * 5, one.sizes.repeat(5))
+    one = single_bytes(single_record("t", 0, b"x" * 50, {}, 0), GREETING)
+    size = len(one)
+    parcel = Parcel(one * 5, np.full(5, size, dtype=np.int32))
 
     cut = list(parcel.chunks(2 * size + 1))
     alone = list(parcel.chunks(1))

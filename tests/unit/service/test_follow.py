@@ -1,0 +1,157 @@
+"""Following a queue: what arrives comes from memory, and is what the files hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from broker_core.errors import OffsetRangeError, RequestError
+from broker_core.service import arrivals
+from broker_core.service.arrivals import Arrivals, Piece
+from broker_core.service.calls import Call
+from broker_core.service.core import Core
+from broker_core.service.identity import ANYONE
+from broker_core.service.reading import Reading
+from broker_core.store.settings import StoreSettings
+from broker_core.wire import broker_pb2 as pb
+from broker_core.wire.frames import unpack
+from broker_core.wire.limits import Limits
+from tests.contract.test_messages import outgoing
+from tests.kit.served import SMALL_FILES
+
+QUEUE = ("t", 0)
+
+
+class Follower:
+    """A call that never ends by itself."""
+
+    identity = ANYONE
+    is_active = True
+
+    def when_over(self, callback: object) -> None:
+        del callback
+
+
+@pytest.fixture(params=[False, True], ids=["direct", "pooled"])
+def core(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Core]:
+    settings = StoreSettings.load(SMALL_FILES)
+    opened = Core.open(tmp_path / "store", settings, create=True, is_pooled=request.param)
+    with opened.broker() as broker:
+        broker.create_topic("t", queues=2)
+    yield opened
+    opened.close()
+
+
+def send(core: Core, *bodies: bytes, queue_id: int = 0) -> None:
+    with core.broker() as broker:
+        broker.append(outgoing(*bodies, topic="t", queue_id=queue_id))
+
+
+def pull(core: Core, *, chunk_bytes: int = 4096, **more: object) -> Iterator[bytes]:
+    request = pb.Pull(topic="t", broker_name="broker-a", queue_id=0)
+    for name, value in more.items():
+        setattr(request, name, value)
+    reading = Reading(core, Limits(4096, chunk_bytes, 1 << 20))
+    return reading.pull(request, cast("Call", Follower()))
+
+
+def records(chunk: bytes) -> tuple[list[int], bytes, int]:
+    found = unpack(chunk)
+    return found.offsets.tolist(), found.records.tobytes(), found.next_offset
+
+
+def test_what_arrives_is_what_the_files_hold(core: Core) -> None:
+    send(core, b"before")
+    followed = pull(core, follow=True)
+    first = next(followed)
+    assert core.arrivals.piece(QUEUE, 1) is None  # it came from the files
+
+    send(core, b"one", b"two")
+    send(core, b"other", queue_id=1)
+    send(core, b"three")
+    assert core.arrivals.piece(QUEUE, 1) is not None
+    chunks = [first, next(followed), next(followed)]
+
+    (whole,) = pull(core, start=0, end=4)
+    offsets, data, end = records(whole)
+    parts = [records(chunk) for chunk in chunks]
+    assert [offset for part in parts for offset in part[0]] == offsets == [0, 1, 2, 3]
+    assert b"".join(part[1] for part in parts) == data
+    assert [part[2] for part in parts] == [1, 3, end]
+
+
+@pytest.mark.parametrize("more", [{"verify": True}, {"chunk_bytes": 200}], ids=str)
+def test_what_memory_can_not_give_comes_from_the_files(core: Core, more: dict[str, bool]) -> None:
+    followed = pull(core, follow=True, **more)
+    send(core, b"a")
+    chunks = [next(followed)]
+    send(core, b"b" * 40, b"c" * 40)
+    while records(chunks[-1])[2] < 3:
+        chunks.append(next(followed))
+
+    assert [offset for chunk in chunks for offset in records(chunk)[0]] == [0, 1, 2]
+
+
+def test_a_follower_that_is_behind_reads_files_until_it_has_caught_up(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrivals, "KEPT_PIECES", 2)
+    followed = pull(core, follow=True)
+    send(core, b"0")
+    next(followed)
+    for number in range(1, 6):
+        send(core, b"%d" % number)
+
+    seen: list[int] = []
+    while len(seen) < 5:
+        seen += records(next(followed))[0]
+
+    assert seen == [1, 2, 3, 4, 5]
+
+
+def test_a_topic_made_anew_is_noticed(core: Core) -> None:
+    followed = pull(core, follow=True)
+    send(core, b"0", b"1")
+    next(followed)
+    with core.broker() as broker:
+        broker.delete_topic("t")
+        broker.create_topic("t", queues=2)
+    send(core, b"new")
+
+    with pytest.raises(OffsetRangeError, match="holds 0 to 1, but 2 was asked for"):
+        next(followed)
+
+
+def test_a_queue_of_another_broker_is_refused(core: Core) -> None:
+    with core.arrivals.follow(QUEUE):
+        send(core, b"0")
+        followed = pull(core, follow=True, broker_name="broker-b")
+
+        with pytest.raises(RequestError, match="There is no queue"):
+            next(followed)
+
+
+def test_only_the_last_pieces_of_followed_queues_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "KEPT_BYTES", 10)
+    kept = Arrivals()
+    kept.keep(QUEUE, Piece(0, 1, b"nobody follows"))
+
+    with kept.follow(QUEUE):
+        assert kept.piece(QUEUE, 0) is None
+        for start in range(3):
+            kept.keep(QUEUE, Piece(start, start + 1, b"12345"))
+        kept.keep(QUEUE, Piece(2, 3, b"54321"))  # once more: the topic was made anew
+        assert [kept.piece(QUEUE, start) is None for start in range(4)] == [
+            True,
+            False,
+            False,
+            True,
+        ]
+        assert kept.is_at_end(QUEUE, 3)
+        kept.keep(QUEUE, Piece(3, 4, b"too large to be kept"))
+        assert kept.piece(QUEUE, 3) is None
+
+    assert not kept.is_followed(QUEUE)
