@@ -20,6 +20,7 @@ from broker_core.codec.frames import FrameBatch
 from broker_core.codec.layout import MAX_BODY_BYTES, TRANSACTION_MASK, SysFlag
 from broker_core.codec.names import SCHEDULE_TOPIC
 from broker_core.codec.outgoing import Encoded, encode
+from broker_core.codec.property_crc import fill_in, make_room
 from broker_core.store.dispatch import QueueGroups, group_by_queue
 
 if TYPE_CHECKING:
@@ -44,6 +45,28 @@ class Part(Encoded):
     def fields(self) -> DispatchFields:
         """What dispatch needs; where the records will lie, and when, is not in it yet."""
         return _fields(self, ())
+
+
+class CheckedPart(Part):
+    """A part whose records end with a checksum of themselves (codec/property_crc.py)."""
+
+    @classmethod
+    def of(cls, records: Encoded) -> CheckedPart:
+        """The records with room for the checksum."""
+        if isinstance(records, cls):
+            return records
+        room = make_room(records)
+        return cls(room.buffer, room.starts, room.sizes, room.store_timestamp_at)
+
+    def patch(
+        self,
+        queue_offsets: NDArray[np.int64],
+        physical_offsets: NDArray[np.int64],
+        store_timestamp_ms: int,
+    ) -> None:
+        """Write what only the holder of the store's lock knows, then the checksums."""
+        super().patch(queue_offsets, physical_offsets, store_timestamp_ms)
+        fill_in(self)
 
 
 @dataclass(frozen=True)
@@ -88,6 +111,12 @@ class Batch:
         )
         parts = tuple(part for batch in batches for part in batch.parts)
         return cls(parts, route, np.concatenate([batch.in_queue for batch in batches]))
+
+    def with_checksums(self) -> Batch:
+        """The batch with property checksums; one that has them stays as it is."""
+        if all(isinstance(part, CheckedPart) for part in self.parts):
+            return self
+        return replace(self, parts=tuple(map(CheckedPart.of, self.parts)))
 
     def __len__(self) -> int:
         return len(self.route)

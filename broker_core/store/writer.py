@@ -147,15 +147,21 @@ class StoreWriter:
         if mode not in FLUSH_MODES:
             message = f"flush={flush!r} is not a flush mode; give 'async' or 'sync'."
             raise ConfigError(message)
-        batch = messages
-        if not isinstance(batch, Batch):
-            limit = self._settings.max_message_bytes
-            batch = Batch.of_messages(batch, max_message_bytes=limit)
-        batch.make_ready()
+        batch = self.as_batch(messages).make_ready()
         with self.turn("append messages"):
             if guard is not None:
                 guard()
             return self._append(batch, is_sync=mode == "sync")
+
+    def as_batch(self, messages: Outgoing | Batch) -> Batch:
+        """Encode messages as the settings want records; IllegalMessageError for one over a limit.
+
+        A batch that is ready stays as it is.
+        """
+        batch = messages
+        if not isinstance(batch, Batch):
+            batch = Batch.of_messages(batch, max_message_bytes=self._settings.max_message_bytes)
+        return batch.with_checksums() if self._settings.append_property_crc else batch
 
     def delete_before(self, physical_offset: int) -> int:
         """Delete whole segments that end at or before an offset; the log's new start.

@@ -84,6 +84,26 @@ def test_apache_recovers_a_store_that_we_did_not_close(
     assert len(theirs["queries"]["byKey"][0]["msgIds"]) == 1
 
 
+def test_apache_verifies_the_property_checksums_that_we_write(
+    name_server: NameServer, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    config = SIZES | {"enabledAppendPropCRC": "true"}
+    write_variety(store, seed=3, config=config)
+    (store / "abort").write_text("0")  # Makes Apache read the whole log again, checksums and all.
+    ours = used_topics(dump_ours(store))
+
+    with Broker(store, name_server, tmp_path, config | {"forceVerifyPropCRC": "true"}) as broker:
+        theirs = served(broker)
+        produce(broker, 3, "plain:ours-four:4:40", "batch:ours-one:1:20")
+        more = served(broker)
+
+    assert used_topics(theirs["topics"]) == ours
+    messages = ours["ours-four"]["queues"]["0"]["messages"]
+    assert all("__CRC32#" in message["properties"] for message in messages)
+    assert used_topics(dump_ours(store)) == used_topics(more["topics"])
+
+
 def test_we_follow_a_store_that_apache_is_writing(name_server: NameServer, tmp_path: Path) -> None:
     store = tmp_path / "store"
     with Broker(store, name_server, tmp_path, SIZES) as broker:
