@@ -112,12 +112,12 @@ def property_columns(frames: FrameBatch, names: Sequence[str]) -> dict[str, pa.A
     """The named properties as string columns, null where absent: what filters evaluate."""
     if not len(frames):
         return {name: pa.array([], type=pa.string()) for name in names}
-    fields = locate(frames)
+    fields = locate(frames, texts=True)
     found = find_values(
-        frames.buffer, fields.properties_starts, fields.properties_lengths, list(names)
+        fields.texts, fields.properties_starts, fields.properties_lengths, list(names)
     )
     return {
-        name: value_column(fields.data, value) for name, value in zip(names, found, strict=True)
+        name: value_column(fields.texts, value) for name, value in zip(names, found, strict=True)
     }
 
 
@@ -128,10 +128,10 @@ class _Decoder:
         self._frames = frames
         self._broker_name = broker_name
         wanted = [name for name in map(_property_name, columns) if name]
-        self._fields = locate(frames, copied=bool(wanted), bodies="body" in columns)
+        self._fields = locate(frames, texts=bool(wanted), bodies="body" in columns)
         names = list(dict.fromkeys(wanted))
         found = find_values(
-            self._fields.data,
+            self._fields.texts,
             self._fields.properties_starts,
             self._fields.properties_lengths,
             names,
@@ -192,7 +192,7 @@ class _Decoder:
         return pa.array(millis).view(TIMESTAMP)
 
     def _property(self, name: str) -> pa.Array:
-        return value_column(self._fields.data, self._values[name])
+        return value_column(self._fields.texts, self._values[name])
 
     def _message_id(self) -> pa.Array:
         unique = self._property(UNIQ_KEY)
@@ -212,7 +212,7 @@ class _Decoder:
 
     def _properties(self) -> pa.Array:
         fields = self._fields
-        found = split_texts(fields.data, fields.properties_starts, fields.properties_lengths)
+        found = split_texts(fields.texts, fields.properties_starts, fields.properties_lengths)
         hits, splits = segments_with_names(found)
         rows, begins, ends = found.rows[hits], found.begins[hits], found.ends[hits]
         names = strings(spans(found.text, begins, splits - begins))

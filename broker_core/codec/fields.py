@@ -24,7 +24,7 @@ from broker_core.codec.heads import HEAD
 from broker_core.codec.memory import keep_freed_memory
 from broker_core.codec.positions import (
     Places,
-    Positions,
+    Tail,
     any_topic,
     first_topic,
     host_growth,
@@ -38,23 +38,20 @@ if TYPE_CHECKING:
 
     from broker_core.codec.frames import FrameBatch
 
-_COPY_MAX_BYTES = 1024
-"""Records up to this size are worth copying whole; beyond it bodies dominate."""
 _EARLY_BYTES = 256 << 20
 """Bodies of batches up to this size may be copied before all is checked."""
 
 
 @dataclass(frozen=True)
 class RecordFields:
-    """Positions in `data`, one element a record; made by `locate`.
+    """Positions in the batch's buffer, one element a record; made by `locate`.
 
-    `data` is the batch's buffer, or a copy of the records; `starts` says where each lies in it.
+    `texts` is what the positions of properties are in: the same buffer, or a copy of all tails.
     `topic` is the one that all records carry, where they were found to.
     """
 
     frames: FrameBatch
-    data: NDArray[np.uint8]
-    starts: NDArray[np.int64]
+    texts: NDArray[np.uint8]
     head: NDArray[np.void]
     sys_flags: NDArray[np.int32]
     is_plain: bool
@@ -67,19 +64,24 @@ class RecordFields:
     topic: str | None = None
     stored_bodies: pa.Array | None = None
 
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        """The batch's buffer."""
+        return self.frames.buffer
+
     def integer(self, name: str) -> NDArray[np.integer]:
         """One integer field of every record, in native byte order."""
         kind, at = HEAD.fields[name][:2]  # type: ignore[index]  # HEAD is a structured dtype
         if self.is_plain or at < layout.BORN_HOST:
             return self.head[name].astype(kind.newbyteorder("="))
         shift = host_growth(self.sys_flags, born=True, store=at > layout.STORE_HOST)
-        return integers(self.data, self.starts + at + shift, kind)
+        return integers(self.data, self.frames.starts + at + shift, kind)
 
     def hosts(self, name: str) -> list[tuple[NDArray[np.intp], NDArray[np.uint8]]]:
         """Raw hosts ("bornHost" or "storeHost") as (rows, matrix) groups of one width each."""
         is_born = name == "bornHost"
         bit = layout.SysFlag.BORN_HOST_V6 if is_born else layout.SysFlag.STORE_HOST_V6
-        at = self.starts + (layout.BORN_HOST if is_born else layout.STORE_HOST)
+        at = self.frames.starts + (layout.BORN_HOST if is_born else layout.STORE_HOST)
         at += host_growth(self.sys_flags, born=not is_born, store=False)
         is_wide = (self.sys_flags & bit) != 0
         groups = [
@@ -91,14 +93,14 @@ class RecordFields:
         ]
 
 
-def locate(frames: FrameBatch, *, copied: bool = False, bodies: bool = False) -> RecordFields:
+def locate(frames: FrameBatch, *, texts: bool = False, bodies: bool = False) -> RecordFields:
     """Find all fields; CorruptRecordError naming the first record that does not check.
 
-    Two hints about what is going to be read, for memory is what this costs: `copied` lets small
-    records be copied whole before they are looked at, `bodies` lets the stored bodies be copied
-    on the way, between what lies before and behind them.
+    Two hints about what is going to be read, for memory is what this costs: `texts` lets
+    properties be copied together (positions of properties are in `fields.texts` then), `bodies`
+    lets the stored bodies be copied on the way, between what lies before and behind them.
     """
-    fields, bad = examine(frames, copied=copied, bodies=bodies)
+    fields, bad = examine(frames, texts=texts, bodies=bodies)
     if bad is None and frames.verify:
         bad = first_bad_body(fields)
     if bad is not None:
@@ -107,41 +109,47 @@ def locate(frames: FrameBatch, *, copied: bool = False, bodies: bool = False) ->
 
 
 def examine(
-    frames: FrameBatch, *, copied: bool = False, bodies: bool = False
+    frames: FrameBatch, *, texts: bool = False, bodies: bool = False
 ) -> tuple[RecordFields, int | None]:
     """(fields, number of the first bad record or None); fields cover the records before it."""
     keep_freed_memory()
     bad = _first_outside(frames)
     if bad is not None:
-        fields, earlier = examine(frames.slice(0, bad), copied=copied)
+        fields, earlier = examine(frames.slice(0, bad))
         return fields, bad if earlier is None else earlier
-    data, starts, head = _read(frames, copied)
-    places = Places(data, starts, frames.sizes.astype(np.int64))
+    head = fixed_width(frames.buffer, frames.starts, layout.BODY).view(HEAD)[:, 0]
+    places = Places(frames.buffer, frames.starts, frames.sizes.astype(np.int64))
     sys_flags = head["sysFlag"].astype(np.int32)
     is_v1 = head["magic"] == layout.MAGIC_V1
     is_plain = bool(is_v1.all()) and not bool((sys_flags & layout.HOSTS_V6_MASK).any())
     is_broken = head["size"] != frames.sizes
     is_broken |= _misplaced(frames, head)
-    found = _of_one_topic(frames, places, head, bodies) if is_plain and len(head) else None
+    found = _of_one_topic(frames, places, head, texts, bodies) if is_plain and len(head) else None
     if found is None:
         is_broken |= ~is_v1 & (head["magic"] != layout.MAGIC_V2)
         found = _of_any_topic(frames, places, sys_flags, is_v1)
-    is_broken |= found.is_wrong
+    is_broken |= found.tail.is_wrong
     fields = RecordFields(
-        frames, data, starts, head, sys_flags, is_plain, *found.positions, found.topic, found.bodies
+        frames,
+        found.tail.texts,
+        head,
+        sys_flags,
+        is_plain,
+        *found.tail.positions,
+        found.topic,
+        found.bodies,
     )
     return fields, _first(is_broken)
 
 
 class _Found(NamedTuple):
-    positions: Positions
-    is_wrong: NDArray[np.bool_]
+    tail: Tail
     topic: str | None = None
     bodies: pa.Array | None = None
 
 
 def _of_one_topic(
-    frames: FrameBatch, places: Places, head: NDArray[np.void], bodies: bool
+    frames: FrameBatch, places: Places, head: NDArray[np.void], texts: bool, bodies: bool
 ) -> _Found | None:
     """Look into plain records that carry the queue's topic, or all of them the first one's.
 
@@ -155,11 +163,11 @@ def _of_one_topic(
     body_starts, lengths, is_outside = plain_bodies(places, lengths, raw)
     is_early = bodies and frames.size_bytes <= _EARLY_BYTES
     stored = spans(places.data, body_starts, lengths) if is_early else None
-    positions, is_wrong = one_topic(places, body_starts, lengths, raw)
-    is_wrong |= is_outside
-    if frames.queue is None and is_wrong.any():
+    tail = one_topic(places, body_starts, lengths, raw, gathered=texts)
+    np.logical_or(tail.is_wrong, is_outside, out=tail.is_wrong)
+    if frames.queue is None and tail.is_wrong.any():
         return None
-    return _Found(positions, is_wrong, topic, stored)
+    return _Found(tail, topic, stored)
 
 
 def _of_any_topic(
@@ -173,28 +181,7 @@ def _of_any_topic(
     if frames.queue is not None:
         topic = frames.queue.topic.encode()
         is_wrong |= other_topics(places.data, positions, is_wrong, topic)
-    return _Found(positions, is_wrong)
-
-
-def _read(
-    frames: FrameBatch, copied: bool
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.void]]:
-    """(data, starts in it, fixed parts as HEAD); with `copied` the data may be the records' own."""
-    width = int(frames.sizes.max(initial=0))
-    if copied and _is_worth_copying(frames, width):
-        rows = fixed_width(frames.buffer, frames.starts, width)
-        head = np.ndarray(len(rows), dtype=HEAD, buffer=rows, strides=(width,))
-        return rows.reshape(-1), np.arange(0, rows.size, width), head
-    head = fixed_width(frames.buffer, frames.starts, layout.BODY).view(HEAD)[:, 0]
-    return frames.buffer, frames.starts, head
-
-
-def _is_worth_copying(frames: FrameBatch, width: int) -> bool:
-    """Whether records are small, of about one size, and none is too near to the buffer's end."""
-    if not layout.MIN_RECORD_BYTES <= width <= _COPY_MAX_BYTES:
-        return False
-    fits = int(frames.starts.max()) + width <= len(frames.buffer)
-    return fits and width * len(frames) * 2 <= frames.size_bytes * 3
+    return _Found(Tail(positions, is_wrong, places.data))
 
 
 def _first_outside(frames: FrameBatch) -> int | None:

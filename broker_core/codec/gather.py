@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
 _FIXED_MAX = 512
+_WORTH_PITCH = 16
 _INT32_MAX = 2**31 - 1
 
 
@@ -43,8 +44,42 @@ def fixed_width(
     buffer: NDArray[np.uint8], starts: NDArray[np.int64], width: int
 ) -> NDArray[np.uint8]:
     """The `width` bytes at each start, as a (rows, width) matrix of its own."""
-    found: NDArray[np.uint8] = sliding(buffer, np.dtype((np.void, width)))[starts].view(np.uint8)
-    return found.reshape(len(starts), width)
+    kind = np.dtype((np.void, width))
+    pitch = pitch_of(starts)
+    found: NDArray[Any]
+    if pitch:
+        first, count = int(starts[0]), len(starts)
+        found = np.ndarray((count,), kind, buffer, offset=first, strides=(pitch,)).copy()
+    else:
+        found = sliding(buffer, kind)[starts]
+    return found.view(np.uint8).reshape(len(starts), width)
+
+
+def pitch_of(starts: NDArray[np.int64]) -> int:
+    """How far apart the starts are, if they all are equally far; else 0."""
+    if len(starts) < _WORTH_PITCH or starts[0] < 0:
+        return 0
+    steps = starts[1:] - starts[:-1]
+    pitch = int(steps[0])
+    return pitch if pitch > 0 and bool((steps == pitch).all()) else 0
+
+
+def padded_rows(
+    buffer: NDArray[np.uint8], starts: NDArray[np.int64], width: int
+) -> NDArray[np.uint8]:
+    """`fixed_width` of starts that may be less than `width` before the buffer's end.
+
+    What lies beyond the end is 0. The buffer must be at least `width` long.
+    """
+    is_beyond = starts > len(buffer) - width
+    if not is_beyond.any():
+        return fixed_width(buffer, starts, width)
+    rows = fixed_width(buffer, np.where(is_beyond, 0, starts), width)
+    for row in np.flatnonzero(is_beyond).tolist():  # the last few at most
+        piece = buffer[starts[row] :]
+        rows[row, : len(piece)] = piece
+        rows[row, len(piece) :] = 0
+    return rows
 
 
 def spans(

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from broker_core.codec import layout
-from broker_core.codec.gather import fixed_width, integers
+from broker_core.codec.gather import fixed_width, integers, padded_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+_GATHER_MAX_BYTES = 1024
 
 
 class Positions(NamedTuple):
@@ -66,16 +68,30 @@ def plain_bodies(
     return places.starts + layout.BODY, body_lengths, is_wrong
 
 
+class Tail(NamedTuple):
+    """What lies behind the bodies: positions, which records are wrong, and where texts lie.
+
+    Positions of properties are in `texts`, all others in the records' buffer.
+    """
+
+    positions: Positions
+    is_wrong: NDArray[np.bool_]
+    texts: NDArray[np.uint8]
+
+
 def one_topic(
     places: Places,
     body_starts: NDArray[np.int64],
     body_lengths: NDArray[np.int64],
     topic: bytes,
-) -> tuple[Positions, NDArray[np.bool_]]:
-    """Positions in V1/IPv4 records that must all carry one topic, and which of them are wrong.
+    *,
+    gathered: bool,
+) -> Tail:
+    """What lies behind the bodies of V1/IPv4 records that must all carry one topic.
 
     With the topic known, the lengths behind the body follow from the sizes and are compared, not
-    read. The bodies are those of `plain_bodies`.
+    read. The bodies are those of `plain_bodies`. With `gathered` everything behind the bodies is
+    copied, if it is small: whoever reads properties then finds them close together.
     """
     kind, expected = _tail_kind(topic)
     properties_lengths = places.sizes - body_lengths - (layout.BODY + kind.itemsize)
@@ -83,7 +99,14 @@ def one_topic(
     ends = body_starts + body_lengths
     if is_wrong.any():
         ends[is_wrong] = 0
-    tails = fixed_width(places.data, ends, kind.itemsize).view(kind)[:, 0]
+    width = kind.itemsize + int(properties_lengths.max())
+    if gathered and _is_worth_gathering(places.data, properties_lengths, width):
+        rows = padded_rows(places.data, ends, width)
+        texts, properties_starts = rows.reshape(-1), np.arange(kind.itemsize, rows.size, width)
+        tails = np.ndarray(len(rows), kind, rows, strides=(width,))
+    else:
+        texts, properties_starts = places.data, ends + kind.itemsize
+        tails = fixed_width(places.data, ends, kind.itemsize).view(kind)[:, 0]
     is_wrong |= tails["propertiesLength"] != properties_lengths
     for name, value in expected.items():
         is_wrong |= tails[name] != value
@@ -92,10 +115,19 @@ def one_topic(
         body_lengths,
         ends + 1,
         np.full(len(ends), len(topic), dtype=np.int64),
-        ends + kind.itemsize,
+        properties_starts,
         properties_lengths,
     )
-    return positions, is_wrong
+    return Tail(positions, is_wrong, texts)
+
+
+def _is_worth_gathering(
+    data: NDArray[np.uint8], properties_lengths: NDArray[np.int64], width: int
+) -> bool:
+    """Whether tails are small and of about one size."""
+    if not 0 < width <= min(_GATHER_MAX_BYTES, len(data)):
+        return False
+    return width * len(properties_lengths) <= 2 * int(properties_lengths.sum())
 
 
 @lru_cache(maxsize=256)

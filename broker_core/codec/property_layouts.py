@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.codec.gather import fixed_width
+from broker_core.codec.gather import fixed_width, pitch_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,6 +22,7 @@ _MAX_GROUPS = 32
 _MAX_LAYOUTS = 4
 """How many layouts are tried on rows of one length, each on what the ones before left over."""
 _WORTH_ROWS = 64
+_SAMPLE = np.arange(1, 33) * 0.6180339887498949 % 1  # in no step with any period of the rows
 _BLOCK_BYTES = 1 << 16
 
 Layout = dict[bytes, tuple[int, int]]
@@ -36,11 +37,42 @@ def part_by_layout(
     Every row with a text of its own comes once. A layout is what properties.parse_properties finds
     in the row, for all rows it comes with.
     """
+    rest = np.arange(len(starts))
+    text = _common_text(buffer, starts, lengths)
+    if text is not None:
+        layout = _layout(text.tobytes())
+        fits = _fits_in_place(buffer, starts, lengths, text, layout)
+        if fits.all():
+            yield rest, layout
+            return
+        yield rest[fits], layout
+        rest = rest[~fits]
+        starts, lengths = starts[rest], lengths[rest]
     for rows, width in _by_length(lengths):
         if width < 0:
-            yield rows, None
+            yield rest[rows], None
         elif width > 0:
-            yield from _try_layouts(buffer, starts[rows], rows, width)
+            yield from _try_layouts(buffer, starts[rows], rest[rows], width)
+
+
+def _common_text(
+    buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.uint8] | None:
+    """One of the texts that most are like, by a sample; None if there is no such text.
+
+    None too if texts do not lie close together and equally far apart.
+    """
+    pitch = pitch_of(starts) if len(starts) >= _WORTH_ROWS else 0
+    if not pitch:
+        return None
+    rows = (_SAMPLE * len(starts)).astype(np.intp)
+    width = int(np.bincount(lengths[rows].astype(np.uint16)).argmax())
+    if not 0 < width <= pitch < 2 * width:
+        return None
+    alike = starts[rows[lengths[rows] == width]]
+    text = buffer[alike[0] : alike[0] + width]
+    misfits = _misfits(buffer, alike, text, _layout(text.tobytes()))
+    return text if 2 * (len(alike) - len(misfits)) > len(rows) else None
 
 
 def _by_length(lengths: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.intp], int]]:
@@ -90,23 +122,60 @@ def _layout(text: bytes) -> Layout:
     return places
 
 
-def _misfits(
-    buffer: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    text: NDArray[np.uint8],
-    layout: Layout,
-) -> NDArray[np.intp]:
-    """Numbers of the texts at `starts` that do not have the layout of `text`.
+def _masks(text: NDArray[np.uint8], layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """(pattern, which of its bytes are structure): the separator stands in place of each value.
 
-    Those that have it equal it in every byte outside values, and have no separator inside a
-    value. With the separator in place of each value both are one comparison.
+    A text has the layout if it equals the pattern in all of the structure, and nowhere else: no
+    value may contain a separator.
     """
     pattern = text.copy()
     is_structure = np.ones(len(text), dtype=np.bool_)
     for begin, end in layout.values():
         pattern[begin:end] = _VALUE_END
         is_structure[begin:end] = False
-    # Many rows as one run of bytes: comparing row by row would cost more than the bytes do.
+    return pattern, is_structure
+
+
+# Below, many rows are compared as one run of bytes: row by row would cost more than the bytes do.
+
+
+def _fits_in_place(
+    buffer: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    text: NDArray[np.uint8],
+    layout: Layout,
+) -> NDArray[np.bool_]:
+    """Which texts have the layout of `text`, where all of them lie equally far apart."""
+    pattern, is_structure = _masks(text, layout)
+    first, pitch = int(starts[0]), pitch_of(starts)
+    gap = np.zeros(pitch - len(text), dtype=np.bool_)
+    step = max(1, min(len(starts), _BLOCK_BYTES // pitch))
+    patterns = np.tile(np.concatenate([pattern, gap.view(np.uint8)]), step)
+    structures = np.tile(np.concatenate([is_structure, gap]), step)
+    cares = np.tile(np.concatenate([np.ones(len(text), dtype=np.bool_), gap]), step)
+    differs = np.empty(len(patterns), dtype=np.bool_)
+    fits: NDArray[np.bool_] = lengths == len(text)
+    # The gap behind the last text may be missing.
+    near = buffer[first : first + pitch * (len(starts) - 1) + len(text)]
+    for block in range(0, len(starts), step):
+        texts = near[block * pitch : (block + step) * pitch]
+        found = np.equal(texts, patterns[: len(texts)], out=differs[: len(texts)])
+        found ^= structures[: len(texts)]
+        found &= cares[: len(texts)]
+        if found.any():
+            fits[block + np.flatnonzero(found) // pitch] = False
+    return fits
+
+
+def _misfits(
+    buffer: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    text: NDArray[np.uint8],
+    layout: Layout,
+) -> NDArray[np.intp]:
+    """Numbers of the texts at `starts`, all as long as `text`, that do not have its layout."""
+    pattern, is_structure = _masks(text, layout)
     width = len(text)
     step = max(1, min(len(starts), _BLOCK_BYTES // width))
     patterns, structures = np.tile(pattern, step), np.tile(is_structure, step)
@@ -116,5 +185,8 @@ def _misfits(
         differs = texts == patterns[: len(texts)]
         differs ^= structures[: len(texts)]
         if differs.any():
-            misfits.append(block + np.flatnonzero(differs.reshape(-1, width).any(axis=1)))
+            rows = np.flatnonzero(differs) // width
+            is_new = np.ones(len(rows), dtype=np.bool_)
+            np.not_equal(rows[1:], rows[:-1], out=is_new[1:])
+            misfits.append(block + rows[is_new])
     return np.concatenate(misfits) if misfits else np.empty(0, dtype=np.intp)

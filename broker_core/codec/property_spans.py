@@ -44,6 +44,8 @@ def find_values(
     codes = np.zeros(len(starts), dtype=np.intp)
     leftover = []
     for rows, layout in part_by_layout(buffer, starts, lengths):
+        if layout is not None and len(rows) == len(starts):
+            return [_same_values(starts, layout, name.encode()) for name in names]
         if layout is None:
             leftover.append(rows)
         else:
@@ -54,6 +56,12 @@ def find_values(
         rows = np.sort(np.concatenate(leftover))
         _split_rows(buffer, starts, lengths, rows, names, found)
     return found
+
+
+def _same_values(starts: NDArray[np.int64], layout: Layout, name: bytes) -> ValueSpans:
+    """Where the value of a name lies in rows that all have one layout."""
+    begin, end = layout.get(name, (0, 0))
+    return ValueSpans(starts + begin, np.full(len(starts), end - begin, dtype=np.int64))
 
 
 def _values(

@@ -6,7 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from broker_core.codec.gather import fixed_width, integers, is_ascii, span_arrays, spans
+from broker_core.codec.gather import (
+    fixed_width,
+    integers,
+    is_ascii,
+    padded_rows,
+    span_arrays,
+    spans,
+)
 
 BUFFER = np.frombuffer(bytes(range(256)) * 8, dtype=np.uint8)
 
@@ -71,3 +78,24 @@ def test_chunks_are_joined() -> None:
     data, starts, lengths = span_arrays(pa.chunked_array([["a"], ["bc"]], pa.string()))
 
     assert data[starts[1] : starts[1] + lengths[1]].tobytes() == b"bc"
+
+
+@pytest.mark.parametrize("pitch", [1, 7, 30])
+@pytest.mark.parametrize("count", [2, 15, 16, 50])
+def test_starts_that_are_equally_far_apart_are_starts_like_others(pitch: int, count: int) -> None:
+    starts = np.arange(5, 5 + pitch * count, pitch)
+
+    found = fixed_width(BUFFER, starts, 9)
+
+    assert [row.tobytes() for row in found] == [
+        BUFFER[start : start + 9].tobytes() for start in starts.tolist()
+    ]
+
+
+def test_rows_may_reach_beyond_the_end_of_the_buffer() -> None:
+    starts = np.array([0, 2030, 2044, 2048])
+
+    rows = padded_rows(BUFFER, starts, 8)
+
+    whole = BUFFER.tobytes() + bytes(8)
+    assert [row.tobytes() for row in rows] == [whole[at : at + 8] for at in starts.tolist()]
