@@ -87,7 +87,7 @@ def files(recorded: Mapping[str, Any], readme: str) -> dict[str, str]:
     _, _, after = rest.partition(END)
     return {
         "docs/performance.md": performance_page(recorded),
-        "README.md": f"{before}{BEGIN}\n{readme_block(recorded)}{END}{after}",
+        "README.md": f"{before}{BEGIN}\n\n{readme_block(recorded)}\n{END}{after}",
         **plots,
     }
 

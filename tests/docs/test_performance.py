@@ -76,7 +76,7 @@ def test_the_readme_keeps_what_stands_around_its_figures(tmp_path: Path) -> None
 
     text = (root / "README.md").read_text("utf-8")
 
-    assert text.startswith(f"# Title\n\n{report.BEGIN}\n| ours")
+    assert text.startswith(f"# Title\n\n{report.BEGIN}\n\n| ours")
     assert text.endswith(f"{report.END}\n\nMore.\n")
     assert "old" not in text
 
