@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -26,7 +25,7 @@ from broker_core.broker.finding import APACHE_LIMIT, as_table, find_by_id, find_
 from broker_core.broker.messages import message_properties, single_message
 from broker_core.broker.topics import PERM_WRITE
 from broker_core.broker.transactions import Transactions
-from broker_core.codec.decode import DEFAULT_COLUMNS, decode, schema_of
+from broker_core.clients.reading import Closing, TableWish, range_between
 from broker_core.codec.ids import UniqueIds, offset_id
 from broker_core.codec.javahash import index_hash, java_hash
 from broker_core.codec.legal_names import check_group
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from broker_core.types import AppendResult, TopicInfo
 
 
-class EmbeddedBroker:
+class EmbeddedBroker(Closing):
     """A Broker (api.py) over a store on this machine. Not thread-safe."""
 
     def __init__(
@@ -120,17 +119,6 @@ class EmbeddedBroker:
         if self._writer is not None:
             self._writer.close()
         self.reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # Topics
 
@@ -272,18 +260,12 @@ class EmbeddedBroker:
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """Return a range of one queue as a table, bodies checked."""
-        names = DEFAULT_COLUMNS if columns is None else tuple(columns)
-        schema = schema_of(names)
+        wish = TableWish.of(columns, tags, sql)
         self._require(topic, queue_id, None)
-        minimum, maximum = self.reader.queue_range(topic, queue_id)
-        wanted = OffsetRange(
-            self.catalog.ref(topic, queue_id),
-            LogicalOffset(minimum if start is None else start),
-            LogicalOffset(maximum if end is None else end),
-        )
-        frames = self.pull(wanted, message_filter=MessageFilter.of(tags, sql), verify=True)
-        batches = [decode(batch, names, wanted.queue.broker_name) for batch in frames]
-        return pa.Table.from_batches(batches, schema=schema)
+        bounds = self.reader.queue_range(topic, queue_id)
+        wanted = range_between(self.catalog.ref(topic, queue_id), bounds, start, end)
+        frames = self.pull(wanted, message_filter=wish.message_filter, verify=True)
+        return wish.table(frames, wanted.queue)
 
     def query(self, topic: str, key: str, limit: int = APACHE_LIMIT) -> pa.Table:
         """Return messages with a key or unique key, all columns, by physical offset."""

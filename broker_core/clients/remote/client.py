@@ -12,20 +12,20 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from broker_core.broker.finding import APACHE_LIMIT
 from broker_core.broker.messages import message_properties, single_record
+from broker_core.clients.reading import Closing, TableWish, range_between
 from broker_core.clients.remote.options import RemoteOptions
 from broker_core.clients.remote.process_state import ProcessState
 from broker_core.clients.remote.pulling import pull
 from broker_core.clients.remote.sending import Parcel, single_bytes
 from broker_core.clients.remote.transactions import RemoteTransactions
-from broker_core.codec.decode import ALL_COLUMNS, DEFAULT_COLUMNS, decode, schema_of
+from broker_core.codec.decode import ALL_COLUMNS, decode, schema_of
 from broker_core.codec.ids import offset_id
 from broker_core.codec.javahash import index_hash, java_hash
 from broker_core.codec.outgoing import encode
@@ -63,7 +63,7 @@ def open_client(address: BrokerAddress, mode: str, **options: Any) -> RemoteBrok
     return broker
 
 
-class RemoteBroker:
+class RemoteBroker(Closing):
     """A Broker (api.py) behind gRPC. Thread-safe, and usable in forked processes."""
 
     def __init__(
@@ -89,17 +89,6 @@ class RemoteBroker:
         """Close the connection."""
         if self._made.pid == os.getpid():
             self._made.connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def _here(self) -> ProcessState:
@@ -243,22 +232,11 @@ class RemoteBroker:
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """Return a range of one queue as a table, bodies checked."""
-        names = DEFAULT_COLUMNS if columns is None else tuple(columns)
-        schema = schema_of(names)
-        wanted_filter = MessageFilter.of(tags, sql)
-        wanted = self._range(topic, queue_id, start, end)
-        frames = self.pull(wanted, message_filter=wanted_filter, verify=True)
-        batches = [decode(batch, names, wanted.queue.broker_name) for batch in frames]
-        return pa.Table.from_batches(batches, schema=schema)
-
-    def _range(self, topic: str, queue_id: int, start: int | None, end: int | None) -> OffsetRange:
+        wish = TableWish.of(columns, tags, sql)
         queue = QueueRef(topic, self._here.connection.greeting().broker_name, queue_id)
-        minimum, maximum = self.offsets(topic).get(queue, (0, 0))
-        return OffsetRange(
-            queue,
-            LogicalOffset(minimum if start is None else start),
-            LogicalOffset(maximum if end is None else end),
-        )
+        wanted = range_between(queue, self.offsets(topic).get(queue, (0, 0)), start, end)
+        frames = self.pull(wanted, message_filter=wish.message_filter, verify=True)
+        return wish.table(frames, queue)
 
     def query(self, topic: str, key: str, limit: int = APACHE_LIMIT) -> pa.Table:
         """Return messages with a key or unique key, all columns, by physical offset."""

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
+from broker_core.clients.reading import Closing, TableWish, range_between
 from broker_core.clients.remoting.directory import Directory
 from broker_core.clients.remoting.endpoint import Endpoint
 from broker_core.clients.remoting.finding import Finding
@@ -32,7 +32,6 @@ from broker_core.clients.remoting.settings import ClusterSettings
 from broker_core.clients.remoting.topics import Topics
 from broker_core.clients.remoting.transactions import ClusterHalf, Transactions
 from broker_core.clients.remoting.writing import Writing
-from broker_core.codec.decode import DEFAULT_COLUMNS, decode, schema_of
 from broker_core.errors import OffsetRangeError, RequestError, UnsupportedError
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from broker_core.types import AppendResult, SendResult, TopicInfo
 
 
-class ClusterBroker:
+class ClusterBroker(Closing):
     """A Broker (api.py) over a cluster; thread-safe.
 
     May be used in a forked child, which makes connections of its own. Pickles as what it was opened
@@ -76,17 +75,6 @@ class ClusterBroker:
     def close(self) -> None:
         """Hang up; a later call dials again."""
         self._directory.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._address, self._name_servers, self._settings, self._mode)
@@ -191,21 +179,13 @@ class ClusterBroker:
         broker_name: str | None = None,
     ) -> pa.Table:
         """Return a range of one queue as a table; None means earliest, latest, default columns."""
-        message_filter = MessageFilter.of(tags, sql)
-        wanted_columns = DEFAULT_COLUMNS if columns is None else tuple(columns)
-        schema = schema_of(wanted_columns)
+        wish = TableWish.of(columns, tags, sql)
         known = self._offsets.bounds(self._wrap(topic))
         queue = self._offsets.queue(self._wrap(topic), queue_id, broker_name)
-        low, high = known[queue]
-        wanted = OffsetRange(
-            self._own_queue(queue),
-            low if start is None else LogicalOffset(start),
-            high if end is None else LogicalOffset(end),
-        )
-        _require_range(wanted, low, high)
-        batches = self.pull(wanted, message_filter=message_filter)
-        rows = [decode(frames, wanted_columns, queue.broker_name) for frames in batches]
-        return self._own_rows(pa.Table.from_batches(rows, schema=schema))
+        wanted = range_between(self._own_queue(queue), known[queue], start, end)
+        _require_range(wanted, *known[queue])
+        frames = self.pull(wanted, message_filter=wish.message_filter, verify=True)
+        return self._own_rows(wish.table(frames, queue))
 
     def query(self, topic: str, key: str, limit: int = 64) -> pa.Table:
         """Return messages with a key or unique key, all columns, by physical offset; 64 at most."""

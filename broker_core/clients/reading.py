@@ -1,0 +1,65 @@
+"""What every kind of broker does alike: reading a range as a table, and being closed by `with`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import pyarrow as pa
+
+from broker_core.codec.decode import DEFAULT_COLUMNS, decode, schema_of
+from broker_core.filter.pipeline import MessageFilter
+from broker_core.types import LogicalOffset, OffsetRange, QueueRef
+
+if TYPE_CHECKING:
+    from broker_core.codec.frames import FrameBatch
+
+
+class Closing:
+    """Something that is closed at the end of a `with` block."""
+
+    def close(self) -> None:
+        """Give everything back."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class TableWish(NamedTuple):
+    """Which columns of which messages; made, and so checked, before any broker is asked."""
+
+    columns: tuple[str, ...]
+    schema: pa.Schema
+    message_filter: MessageFilter | None
+
+    @classmethod
+    def of(cls, columns: Sequence[str] | None, tags: str | None, sql: str | None) -> TableWish:
+        """Read the arguments of `read`; RequestError or FilterSyntaxError for a wrong one."""
+        names = DEFAULT_COLUMNS if columns is None else tuple(columns)
+        return cls(names, schema_of(names), MessageFilter.of(tags, sql))
+
+    def table(self, frames: Iterable[FrameBatch], queue: QueueRef) -> pa.Table:
+        """Return the messages of a queue as a table."""
+        batches = [decode(batch, self.columns, queue.broker_name) for batch in frames]
+        return pa.Table.from_batches(batches, schema=self.schema)
+
+
+def range_between(
+    queue: QueueRef, bounds: tuple[int, int], start: int | None, end: int | None
+) -> OffsetRange:
+    """Return a range of a queue that holds `bounds`; None means from its first, to its last."""
+    return OffsetRange(
+        queue,
+        LogicalOffset(bounds[0] if start is None else start),
+        LogicalOffset(bounds[1] if end is None else end),
+    )
