@@ -280,8 +280,9 @@ def _proportional(words: int) -> int:
 
 def _fits(values: NDArray[np.int32], slots: int, entry_count: int) -> bool:
     """Whether slots lead to entries whose hashes belong there, and entries to older ones."""
-    used = np.flatnonzero(values[:slots])
-    numbers = values[used].astype(np.int64)
+    held = values[:slots].astype(np.int64)  # a copy: a writer may set slots meanwhile
+    used = np.flatnonzero(held)
+    numbers = held[used]
     capacity = (len(values) - slots) // _WORDS_PER_ENTRY
     if len(used) and (numbers.min() < 1 or numbers.max() >= capacity):
         return False
