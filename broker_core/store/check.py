@@ -21,7 +21,7 @@ from broker_core.store.check_queue import QueueCheck
 from broker_core.store.commit_log import CommitLog
 from broker_core.store.consume_queue import list_queues
 from broker_core.store.dispatch import group_by_queue, queue_entries
-from broker_core.store.foreign import require_store
+from broker_core.store.foreign import batch_topics, require_store
 from broker_core.store.index_file import list_index_files
 from broker_core.store.log_scan import LogScan
 from broker_core.store.recovery import Progress, RecoveryKind, plan
@@ -73,6 +73,10 @@ class _Check:
     def problems(self) -> Iterator[Problem]:
         """Everything that is wrong, the log first."""
         yield from self._config()
+        yield from (
+            Problem(f"topic {topic}", "it has batch consume queues, which can't be checked")
+            for topic in sorted(batch_topics(self._root))
+        )
         yield from self._unfinished()
         yield from self._gaps()
         queues = dict(self._queues())

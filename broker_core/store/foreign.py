@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from broker_core.errors import FormatVersionError, StorageError, StoreNotFoundError
+from broker_core.errors import (
+    CorruptRecordError,
+    FormatVersionError,
+    StorageError,
+    StoreNotFoundError,
+)
+from broker_core.store import config_files
 from broker_core.store.segments import list_directories, list_names
 
 _BATCH_QUEUES = "batchconsumequeue"
@@ -79,10 +85,41 @@ def batch_queue_topics(root: Path) -> set[str]:
     return list_names(root / _BATCH_QUEUES)
 
 
+def batch_topics(root: Path) -> set[str]:
+    """Return the topics that have batch consume queues, or are configured to get them.
+
+    Their records never belong in an ordinary consume queue. A configuration that can't be read
+    tells nothing here; whoever needs it reports it.
+    """
+    try:
+        table = config_files.load(root / "config" / "topics.json").get("topicConfigTable")
+    except CorruptRecordError:
+        table = None
+    rows = table.items() if isinstance(table, dict) else ()
+    configured = {
+        topic for topic, row in rows if isinstance(row, dict) and _is_batch(row.get("attributes"))
+    }
+    return configured | batch_queue_topics(root)
+
+
 def batch_queue_ids(root: Path, topic: str) -> list[int]:
     """Return the batch consume queues of a topic, sorted."""
     names = [path.name for path in list_directories(root / _BATCH_QUEUES / topic)]
     return sorted(int(name) for name in names if name.isdecimal())
+
+
+def _is_batch(attributes: object) -> bool:
+    return isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ"
+
+
+def batch_recovery_error(root: Path, topics: Iterable[str]) -> FormatVersionError:
+    """Return the error for a store that only a RocketMQ broker can recover."""
+    message = (
+        f"The store at {root} was not closed, and its topics {', '.join(sorted(topics))} have "
+        f"batch consume queues (queue.type=BatchCQ), which we can't recover. Start and stop its "
+        f"broker once, or open it with mode='r'."
+    )
+    return FormatVersionError(message)
 
 
 def batch_queue_error(topic: str) -> StorageError:

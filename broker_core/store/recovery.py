@@ -29,6 +29,7 @@ from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.store import config_files
 from broker_core.store.commit_log import CommitLog
 from broker_core.store.consume_queue import FILLER_SIZE, ConsumeQueue, list_queues
+from broker_core.store.foreign import batch_topics
 from broker_core.store.index_file import IndexHeader
 from broker_core.store.index_plan import IndexPlan, plan_abnormal, plan_normal
 from broker_core.store.index_writer import IndexPosition
@@ -293,11 +294,12 @@ class _Survey:
         """Compare every queue with what the scan found of it."""
         existing = set(self._queues())
         deletions = deleted_topics(self.root)
+        foreign = batch_topics(self.root)
         is_known = known_topics(self.root) if not is_normal else lambda _topic: True
         plans = {}
         for queue in sorted(existing | found.keys()):
             records = found.get(queue, ScannedRecords())
-            if queue not in existing and not is_known(queue[0]):
+            if queue[0] in foreign or (queue not in existing and not is_known(queue[0])):
                 continue
             change = reconcile(
                 queue,

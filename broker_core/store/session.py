@@ -24,6 +24,7 @@ from broker_core.store import checkpoint, flush
 from broker_core.store.checkpoint import Checkpoint, read_checkpoint
 from broker_core.store.consume_queue import FILLER_SIZE
 from broker_core.store.files import Failpoint, storage_error, write_new
+from broker_core.store.foreign import batch_recovery_error, batch_topics
 from broker_core.store.lock import DEFAULT_WAIT_S, StoreLock
 from broker_core.store.marks import ABORT_NAME, CHECKPOINT_NAME
 from broker_core.store.mend import mend
@@ -280,6 +281,8 @@ class StoreSession:
             self._tail = found.tail
             self._others_wrote = found.tail.state is not TailState.CLOSED
             return
+        if found.kind is RecoveryKind.ABNORMAL and (foreign := batch_topics(self.root)):
+            raise batch_recovery_error(self.root, foreign)
         page = self.parts.handles.read(self._checkpoint_path, checkpoint.FILE_SIZE, 0)
         before = found.tail or decode_tail(page) or Tail(TailState.CLEAN)
         is_scan = found.tail is None

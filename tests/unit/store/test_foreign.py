@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from broker_core import open_broker
 from broker_core.errors import FormatVersionError, StoreNotFoundError
+from broker_core.store.check import check
 from tests.kit import stores
 
 
@@ -106,3 +108,33 @@ def test_a_store_without_configuration_has_the_topics_of_its_queues(root: Path) 
         assert broker.topics() == ["orders"]
         assert broker.describe("orders").read_queues == 1
         assert broker.read("orders").num_rows == 1
+
+
+def test_records_of_batch_topics_are_left_alone_by_recovery(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with stores.create(root) as broker:
+        for name in ("orders", "batched"):
+            broker.create_topic(name, queues=1)
+        for number in range(6):
+            broker.send(("orders", "batched")[number % 2], b"%d" % number)
+    # As a broker leaves it that keeps this topic elsewhere, and was killed.
+    shutil.rmtree(root / "consumequeue" / "batched")
+    make(root, "batchconsumequeue/batched/0/00000000000000000000")
+    make(root, "abort")
+    (root / "lock").write_text("lock")
+    before = stores.snapshot(root)
+
+    with stores.open_r(root) as reader:
+        assert reader.read("orders")["body"].to_pylist() == [b"0", b"2", b"4"]
+        assert reader.reader.queues() == [("orders", 0)]
+    with pytest.raises(FormatVersionError, match=r"topics batched have batch.*Start and stop"):
+        stores.open_rw(root)
+    assert {problem.where for problem in check(root)} == {"topic batched"}
+    changed = {path for path, seen in stores.snapshot(root).items() if before.get(path) != seen}
+    assert changed <= {"lock", "checkpoint"}
+
+    (root / "abort").unlink()
+    with stores.open_rw(root) as writer:
+        writer.send("orders", b"6")
+        assert writer.read("orders")["body"].to_pylist() == [b"0", b"2", b"4", b"6"]
+    assert not (root / "consumequeue" / "batched").exists()
