@@ -19,6 +19,16 @@ settings.register_profile("search", UNTIMED, max_examples=2000)  # new examples,
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let Spark suites run on another kind of broker."""
+    parser.addoption(
+        "--transport",
+        choices=("file", "grpc"),
+        default="file",
+        help="the broker that Spark tests read from and write to: embedded, or behind gRPC",
+    )
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m selects by mark
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each test the mark of the folder it lies in, so that none can be forgotten."""

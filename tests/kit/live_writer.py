@@ -1,6 +1,6 @@
 """A process of its own that fills a store while others read it.
 
-    python -m tests.kit.live_writer STORE MESSAGES
+    python -m tests.kit.live_writer ADDRESS MESSAGES
 
 Sends numbered messages round three topics `live-0` to `live-2` and all of their queues. After a
 third of them every topic gets two more queues, after two thirds there is a fourth topic.
@@ -22,9 +22,9 @@ def bodies(messages: int) -> list[str]:
 
 def main(arguments: list[str]) -> None:
     """Send everything and end."""
-    path, messages = arguments[0], int(arguments[1])
+    address, messages = arguments[0], int(arguments[1])
     topics, queues = [f"live-{number}" for number in range(3)], QUEUES
-    with open_broker(f"file:{path}", mode="rw") as broker:
+    with open_broker(address, mode="rw") as broker:
         for number in range(messages):
             if number == messages // 3:
                 queues = QUEUES + 2

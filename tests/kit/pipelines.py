@@ -7,14 +7,16 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming.query import StreamingQuery
 
+from broker_core import open_broker
 from broker_core.store.check import check
 from broker_core.store.settings import StoreSettings
+from tests.contract.conftest import AnyBroker
 from tests.kit.dying_sink import NAME, Control, DyingSource
 from tests.kit.transactions import SMALL_FILES, open_store, visible
 
@@ -28,18 +30,38 @@ class Pipeline:
 
     def __init__(self, folder: Path) -> None:
         self.store = folder / "store"
+        self._address = folder / "address"
         self.checkpoint = folder / "checkpoint"
         self.control = Control(folder / "control")
         self.sent: list[str] = []
 
+    @property
+    def address(self) -> str:
+        """Where its broker is; in a file, for drivers in processes of their own."""
+        return self._address.read_text() if self._address.exists() else str(self.store)
+
+    def move_to(self, address: str) -> None:
+        """Go on with the same store behind gRPC, where it is served by now."""
+        self._address.write_text(address)
+
+    def move_back(self) -> None:
+        """Go on with the store itself, which is no longer served."""
+        self._address.unlink()
+
+    def open(self) -> AnyBroker:
+        """The broker, open for writing."""
+        if self._address.exists():
+            return cast("AnyBroker", open_broker(self.address, mode="rw"))
+        return open_store(self.store)
+
     def create(self) -> None:
-        with open_store(self.store) as broker:
+        with self.open() as broker:
             broker.create_topic("in", queues=2)
             broker.create_topic("out", queues=2)
 
     def feed(self, count: int = PER_BATCH) -> None:
         """Send more messages; they are named by their numbers."""
-        with open_store(self.store) as broker:
+        with self.open() as broker:
             for _ in range(count):
                 body = f"message-{len(self.sent):04d}"
                 broker.send("in", body.encode())
@@ -48,7 +70,7 @@ class Pipeline:
     def frame(self, spark: SparkSession) -> DataFrame:
         stream = (
             spark.readStream.format("rocketmq")
-            .option("broker", str(self.store))
+            .option("broker", self.address)
             .option("subscribe", "in")
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", PER_BATCH)
@@ -63,7 +85,7 @@ class Pipeline:
         return (
             self.frame(spark)
             .writeStream.format(NAME)
-            .option("broker", str(self.store))
+            .option("broker", self.address)
             .option("topic", "out")
             .option("control", str(self.control.folder))
             .option("checkpointLocation", str(self.checkpoint))
@@ -83,7 +105,7 @@ class Pipeline:
 
     def written(self) -> list[str]:
         """What a consumer of the output sees."""
-        with open_store(self.store) as broker:
+        with self.open() as broker:
             return sorted(body.decode() for body in visible(broker, "out"))
 
     def require_nothing_twice_or_strange(self) -> None:
@@ -95,7 +117,7 @@ class Pipeline:
     def require_all_once(self) -> None:
         """What must hold at the end."""
         assert self.written() == sorted(self.sent)
-        with open_store(self.store) as broker:
+        with self.open() as broker:
             report = broker.transactions.check_back()
         assert report.waiting == 0
         assert check(self.store, StoreSettings.load(SMALL_FILES)) == []

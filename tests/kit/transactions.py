@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from broker_core import open_broker
-from broker_core.api import BrokerTransactions
+from broker_core.api import Broker, BrokerTransactions
 from broker_core.broker.transactions import Transactions
 from broker_core.clients.embedded import EmbeddedBroker
 from broker_core.codec.names import HALF_TOPIC, OP_TOPIC
@@ -105,7 +105,7 @@ def prepare(
     return Receipt(batch, name, (prepared,))
 
 
-def visible(broker: EmbeddedBroker, topic: str = "t") -> list[bytes]:
+def visible(broker: Broker, topic: str = "t") -> list[bytes]:
     """The bodies that a consumer sees, queue after queue."""
     found: list[bytes] = []
     for queue in sorted(broker.offsets(topic)):
@@ -113,8 +113,10 @@ def visible(broker: EmbeddedBroker, topic: str = "t") -> list[bytes]:
     return found
 
 
-def half_count(broker: EmbeddedBroker) -> int:
-    return broker.reader.queue_range(HALF_TOPIC, 0)[1]
+def half_count(broker: Broker) -> int:
+    if HALF_TOPIC not in broker.topics():
+        return 0
+    return sum(maximum for _, maximum in broker.offsets(HALF_TOPIC).values())
 
 
 def op_count(broker: EmbeddedBroker) -> int:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.kit.pipelines import Pipeline
+from tests.kit.served import served
 from tests.kit.source_store import SourceStore
+from tests.kit.transactions import SMALL_FILES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+REMOTE_FILES = {name: str(value) for name, value in SMALL_FILES.items()}
 
 
 @pytest.fixture(scope="session")
@@ -44,12 +49,32 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SourceStore]:
-    """An empty store with small files, held open by a writer.
+def is_remote(request: pytest.FixtureRequest) -> bool:
+    """Whether the broker is behind gRPC, by `--transport=grpc`."""
+    return bool(request.config.getoption("transport") == "grpc")
 
-    With SPARK_TEST_BROKER=grpc in the environment all of it happens behind gRPC.
-    """
-    is_remote = os.environ.get("SPARK_TEST_BROKER") == "grpc"
+
+@pytest.fixture
+def store(tmp_path: Path, is_remote: bool) -> Iterator[SourceStore]:
+    """An empty store with small files, held open by a writer."""
     made = SourceStore(tmp_path / "store", is_remote=is_remote)
     yield made
     made.close()
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, is_remote: bool) -> Iterator[Pipeline]:
+    """A pipeline from topic to topic whose sink can be made to die."""
+    made = Pipeline(tmp_path)
+    made.create()
+    with served(made.store, REMOTE_FILES) if is_remote else nullcontext() as process:
+        if process is not None:
+            made.move_to(process.address)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _only_embedded(request: pytest.FixtureRequest, is_remote: bool) -> None:
+    """Leave out what a test marks as being about the writer's own process."""
+    if is_remote and request.node.get_closest_marker("embedded"):
+        pytest.skip("its failpoints are in the worker, which has the store open only on file:")

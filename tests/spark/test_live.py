@@ -29,7 +29,7 @@ def test_every_message_of_a_live_writer_arrives_once_and_in_order(
 
     with running(spark, options, tmp_path / "checkpoint", delivered) as query:
         writer = subprocess.Popen(
-            [sys.executable, "-m", "tests.kit.live_writer", str(store.path), str(MESSAGES)],
+            [sys.executable, "-m", "tests.kit.live_writer", store.address, str(MESSAGES)],
             cwd=ROOT,
         )
         while writer.poll() is None:

@@ -9,29 +9,23 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from broker_core.clients.embedded import EmbeddedBroker
+from broker_core.api import Broker
 from tests.kit.dying_sink import Deed
 from tests.kit.pipelines import PER_BATCH, TIMEOUT_S, Pipeline
-from tests.kit.transactions import half_count, open_store, visible
+from tests.kit.transactions import half_count, visible
 
 pytestmark = pytest.mark.timeout(2 * TIMEOUT_S)
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
-    with open_store(tmp_path / "store") as opened:
+def broker(pipeline: Pipeline) -> Iterator[Broker]:
+    with pipeline.open() as opened:
+        opened.delete_topic("in")
         opened.create_topic("t", queues=2)
         yield opened
 
 
-@pytest.fixture
-def pipeline(tmp_path: Path) -> Pipeline:
-    made = Pipeline(tmp_path)
-    made.create()
-    return made
-
-
-def save(frame: DataFrame, broker: EmbeddedBroker, **options: str) -> None:
+def save(frame: DataFrame, broker: Broker, **options: str) -> None:
     writer = frame.write.format("rocketmq").option("broker", broker.address).options(**options)
     writer.mode("append").save()
 
@@ -44,9 +38,7 @@ def forget_last_commit(checkpoint: Path) -> None:
     last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
 
 
-def test_a_data_frame_is_saved_with_all_its_columns(
-    spark: SparkSession, broker: EmbeddedBroker
-) -> None:
+def test_a_data_frame_is_saved_with_all_its_columns(spark: SparkSession, broker: Broker) -> None:
     frame = spark.createDataFrame(
         [("a", "t", "red", ["k1", "k2"], {"p": "1"}, 1, "s"), ("b", "t", None, [], None, 0, None)],
         "body string, topic string, tags string, keys array<string>, properties map<string,string>,"
@@ -63,9 +55,7 @@ def test_a_data_frame_is_saved_with_all_its_columns(
     ]
 
 
-def test_a_save_is_visible_as_a_whole_or_not_at_all(
-    spark: SparkSession, broker: EmbeddedBroker
-) -> None:
+def test_a_save_is_visible_as_a_whole_or_not_at_all(spark: SparkSession, broker: Broker) -> None:
     bodies = functions.when(functions.col("id") < 30, functions.col("id").cast("string"))
     frame = spark.range(0, 40, 1, 2).select(bodies.alias("body"))
 
@@ -78,7 +68,7 @@ def test_a_save_is_visible_as_a_whole_or_not_at_all(
     assert sorted(visible(broker)) == sorted(b"%d" % number for number in range(30))
 
 
-def test_a_save_with_an_id_is_done_once(spark: SparkSession, broker: EmbeddedBroker) -> None:
+def test_a_save_with_an_id_is_done_once(spark: SparkSession, broker: Broker) -> None:
     frame = spark.createDataFrame([("a",), ("b",)], "value string")
 
     for _ in range(2):
@@ -100,7 +90,7 @@ def test_a_save_with_an_id_is_done_once(spark: SparkSession, broker: EmbeddedBro
 )
 def test_what_is_wrong_for_every_row_is_refused_before_any_task(
     spark: SparkSession,
-    broker: EmbeddedBroker,
+    broker: Broker,
     schema: str,
     options: dict[str, str],
     condition: str,
@@ -109,7 +99,7 @@ def test_what_is_wrong_for_every_row_is_refused_before_any_task(
         save(spark.createDataFrame([], schema), broker, **options)
 
 
-def test_overwriting_is_refused(spark: SparkSession, broker: EmbeddedBroker) -> None:
+def test_overwriting_is_refused(spark: SparkSession, broker: Broker) -> None:
     frame = spark.createDataFrame([("a",)], "body string")
     writer = frame.write.format("rocketmq").option("broker", broker.address).option("topic", "t")
 
@@ -117,7 +107,7 @@ def test_overwriting_is_refused(spark: SparkSession, broker: EmbeddedBroker) -> 
         writer.mode("overwrite").save()
 
 
-def test_at_least_once_prepares_nothing(spark: SparkSession, broker: EmbeddedBroker) -> None:
+def test_at_least_once_prepares_nothing(spark: SparkSession, broker: Broker) -> None:
     frame = spark.createDataFrame([("a",), ("b",)], "body string")
 
     save(frame, broker, topic="t", delivery="at-least-once")
@@ -139,7 +129,7 @@ def test_a_replayed_batch_of_a_stream_changes_nothing(
 
 
 def test_complete_mode_appends_every_result(
-    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+    spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     for body in (b"x", b"y", b"x"):
         broker.send("t", body)
@@ -166,7 +156,7 @@ def test_complete_mode_appends_every_result(
 
 
 def test_writes_inside_foreach_batch_are_exactly_once(
-    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+    spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     broker.create_topic("u", queues=1)
     broker.create_topic("in", queues=1)
@@ -201,7 +191,7 @@ def test_writes_inside_foreach_batch_are_exactly_once(
 
 
 def test_two_writes_of_one_batch_that_look_the_same_are_refused(
-    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+    spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     broker.create_topic("in", queues=1)
     broker.send("in", b"a")
@@ -242,6 +232,7 @@ def test_a_commit_that_raises_is_aborted_and_written_once_by_the_next_run(
     pipeline.require_all_once()
 
 
+@pytest.mark.embedded
 def test_a_batch_without_any_receipt_is_aborted_and_written_by_the_next_run(
     spark: SparkSession, pipeline: Pipeline
 ) -> None:
@@ -255,6 +246,7 @@ def test_a_batch_without_any_receipt_is_aborted_and_written_by_the_next_run(
     pipeline.require_all_once()
 
 
+@pytest.mark.embedded
 def test_a_query_that_is_stopped_while_it_writes_loses_and_doubles_nothing(
     spark: SparkSession, pipeline: Pipeline
 ) -> None:

@@ -7,7 +7,6 @@ the same checkpoint, as an operator would. A driver that dies takes everything w
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -68,13 +67,7 @@ def kill_one_by_one(spark: SparkSession, pipeline: Pipeline, deeds: list[Deed]) 
     pipeline.require_all_once()
 
 
-@pytest.fixture
-def pipeline(tmp_path: Path) -> Pipeline:
-    made = Pipeline(tmp_path)
-    made.create()
-    return made
-
-
+@pytest.mark.embedded
 def test_every_message_is_written_once_though_workers_are_killed(
     spark: SparkSession, pipeline: Pipeline
 ) -> None:
@@ -92,6 +85,7 @@ def test_every_message_is_written_once_though_the_driver_is_killed_after_its_com
 
 
 @pytest.mark.slow
+@pytest.mark.embedded
 @pytest.mark.timeout(1800)
 def test_every_message_is_written_once_whichever_worker_is_killed_wherever(
     spark: SparkSession, pipeline: Pipeline
@@ -100,6 +94,7 @@ def test_every_message_is_written_once_whichever_worker_is_killed_wherever(
 
 
 @pytest.mark.slow
+@pytest.mark.embedded
 @pytest.mark.parametrize("deed", EVERY_DRIVER, ids=str)
 def test_every_message_is_written_once_wherever_the_driver_is_killed(
     spark: SparkSession, pipeline: Pipeline, deed: Deed

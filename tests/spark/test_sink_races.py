@@ -6,8 +6,6 @@ behind is what tests/unit/broker/test_transaction_batches.py calls a loser.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from pyspark.sql import SparkSession
 
@@ -18,13 +16,7 @@ from tests.kit.pipelines import PER_BATCH, TIMEOUT_S, Pipeline, driver
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3 * TIMEOUT_S)]
 
 
-@pytest.fixture
-def pipeline(tmp_path: Path) -> Pipeline:
-    made = Pipeline(tmp_path)
-    made.create()
-    return made
-
-
+@pytest.mark.embedded
 @pytest.mark.parametrize("deed", ["raise", "kill"])
 @pytest.mark.parametrize("point", [Failpoint.MARKED_CLEAN, "end"])
 def test_what_a_task_wrote_before_it_was_retried_is_never_seen(

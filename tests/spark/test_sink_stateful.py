@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from broker_core.store.files import Failpoint
 from tests.kit.dying_sink import Deed
 from tests.kit.pipelines import TIMEOUT_S, Pipeline
-from tests.kit.transactions import open_store
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3 * TIMEOUT_S)]
 
@@ -33,7 +32,7 @@ class Counts(Pipeline):
 
     def visit(self, minute: int, count: int) -> None:
         """Send visits within a minute, each of them twice."""
-        with open_store(self.store) as broker:
+        with self.open() as broker:
             for number in range(count):
                 visit = (
                     f"user{number % 3}",
@@ -47,7 +46,7 @@ class Counts(Pipeline):
     def frame(self, spark: SparkSession) -> DataFrame:
         stream = (
             spark.readStream.format("rocketmq")
-            .option("broker", str(self.store))
+            .option("broker", self.address)
             .option("subscribe", "in")
             .option("startingOffsets", "earliest")
             .load()
@@ -82,6 +81,7 @@ class Counts(Pipeline):
         super().require_all_once()
 
 
+@pytest.mark.embedded
 def test_counts_are_written_once_though_the_query_is_killed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
