@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from broker_core.codec.bodies import body_column
 from broker_core.codec.corruption import corrupt
-from broker_core.codec.fields import first_bad_topic, locate
+from broker_core.codec.fields import first_bad_topic, locate, locate_properties
 from broker_core.codec.gather import spans
 from broker_core.codec.hosts import host_texts
 from broker_core.codec.ids import hex_upper
@@ -112,12 +112,10 @@ def property_columns(frames: FrameBatch, names: Sequence[str]) -> dict[str, pa.A
     """The named properties as string columns, null where absent: what filters evaluate."""
     if not len(frames):
         return {name: pa.array([], type=pa.string()) for name in names}
-    fields = locate(frames, texts=True)
-    found = find_values(
-        fields.texts, fields.properties_starts, fields.properties_lengths, list(names)
-    )
+    texts = locate_properties(frames)
+    found = find_values(*texts, list(names))
     return {
-        name: value_column(fields.texts, value) for name, value in zip(names, found, strict=True)
+        name: value_column(texts.buffer, value) for name, value in zip(names, found, strict=True)
     }
 
 

@@ -48,6 +48,8 @@ ENTRY_BYTES = ENTRY.itemsize
 FILLER_SIZE = 0x7FFFFFFF
 # Forward probes read this many entries at a time: one small read when nothing was added.
 _PROBE_ENTRIES = 512
+# Selecting packed entries is slow; still faster than unpacking all, if this many times fewer.
+_FEW = 8
 
 
 def fillers(count: int) -> NDArray[np.void]:
@@ -73,10 +75,7 @@ def is_written(entries: NDArray[np.void]) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True)
 class EntryColumns:
-    """Consecutive entries as native integers: selecting rows of packed ones is far slower.
-
-    `offsets` are their LogicalOffsets.
-    """
+    """Entries as native integers; `offsets` are their LogicalOffsets."""
 
     offsets: NDArray[np.int64]
     physical_offsets: NDArray[np.int64]
@@ -91,12 +90,17 @@ class EntryColumns:
             entries["size"].astype(np.int32),
         )
 
+    @classmethod
+    def of_rows(cls, entries: NDArray[np.void], first: int, rows: NDArray[np.intp]) -> EntryColumns:
+        """Some of the entries as columns."""
+        if _FEW * len(rows) < len(entries):
+            places, sizes = entries["physical_offset"][rows], entries["size"][rows]
+            return cls(first + rows, places.astype(np.int64), sizes.astype(np.int32))
+        whole = cls.of(entries, first)
+        return cls(whole.offsets[rows], whole.physical_offsets[rows], whole.sizes[rows])
+
     def __len__(self) -> int:
         return len(self.sizes)
-
-    def select(self, rows: NDArray[np.intp]) -> EntryColumns:
-        """Return some of the entries."""
-        return EntryColumns(self.offsets[rows], self.physical_offsets[rows], self.sizes[rows])
 
 
 def list_queue_ids(topic_directory: Path) -> list[int]:

@@ -276,10 +276,9 @@ class QueueView:
             entries = self._read(start, end)
         if len(entries) < end - start:
             raise self._gone(start, end)
-        sizes = entries["size"]
-        is_bad = (sizes <= 0) | (sizes == FILLER_SIZE)
-        if is_bad.any():
-            row = int(is_bad.argmax())
+        sizes = entries["size"].astype(np.int32)
+        if len(sizes) and (sizes.min() <= 0 or sizes.max() == FILLER_SIZE):
+            row = int(((sizes <= 0) | (sizes == FILLER_SIZE)).argmax())
             size, place = int(sizes[row]), int(entries["physical_offset"][row])
             raise self._bad_entry(start + row, place, size)
         return entries
@@ -290,10 +289,11 @@ class QueueView:
         Errors as for `entries`, and CorruptRecordError if those that are left are not in order.
         """
         entries = self.entries(start, end)
-        columns = EntryColumns.of(entries, start)
-        if select is not None:
-            wanted = select(entries["tags_code"].astype(np.int64))
-            columns = columns.select(np.flatnonzero(wanted))
+        if select is None:
+            columns = EntryColumns.of(entries, start)
+        else:
+            wanted = np.flatnonzero(select(entries["tags_code"].astype(np.int64)))
+            columns = EntryColumns.of_rows(entries, start, wanted)
         self._check_order(columns)
         return columns
 
