@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.report_charts import PLOTS, charts
-from tests.bench.report_figures import GROUPS, README_FIGURES, Figures, Group, Meaning
+from tests.bench.report_figures import GROUPS, README_FIGURES, Figures, Group, Meaning, shown
 from tests.bench.report_machine import facts
 from tests.bench.report_plot import Chart, svg
 
@@ -100,17 +100,9 @@ def performance_page(recorded: Mapping[str, Any]) -> str:
     lines += [f"| {name} | {value} |" for name, value in recorded["machine"].items()]
     lines += [f"| measured | {' and '.join(days)} |"]
     drawn = charts(figures)
-    for group in GROUPS:
-        shown = [name for name in group.meanings if name in figures]
-        if shown:
-            lines += [
-                "",
-                f"## {group.title}",
-                "",
-                *_pictures(group, drawn),
-                *_table(group, figures),
-            ]
-            lines += ["", group.limits]
+    for group in shown(figures):
+        lines += ["", f"## {group.title}", "", *_pictures(group, drawn), *_table(group, figures)]
+        lines += ["", group.limits] if group.limits else []
     return "\n".join(lines) + "\n"
 
 
@@ -130,7 +122,6 @@ def _table(group: Group, figures: Figures) -> list[str]:
         f"| {meaning.peer}: {_amount(figures[name], 'peer')} "
         f"| {figures[name]['value']:.3g} | {_goal(meaning, figures[name]['value'])} |"
         for name, meaning in group.meanings.items()
-        if name in figures
     ]
 
 

@@ -103,8 +103,21 @@ GROUPS = (
         "The broker's own limits on what one pull returns decide both sides; pulls that are "
         "under way at the same time, and decoding by columns, decide the ratio.",
         {
-            "read.cluster.vs_java_client": Meaning(
-                "stream from `rocketmq://`", "the official Java pull client", 1.2
+            **_read(
+                "read.cluster.vs_java_client",
+                "`rocketmq://`, a broker's own limits",
+                "the official Java pull client",
+                1.2,
+                1.2,
+                1.2,
+            ),
+            **_read(
+                "read.cluster.raised.vs_java_client",
+                "`rocketmq://`, raised limits",
+                "the official Java pull client",
+                1.2,
+                1.2,
+                1.2,
             ),
         },
     ),
@@ -160,6 +173,18 @@ GROUPS = (
         },
     ),
 )
+
+
+def shown(figures: Figures) -> list[Group]:
+    """The groups, each with the figures that there are; those without words come last."""
+    groups = [
+        Group(each.title, each.limits, {n: m for n, m in each.meanings.items() if n in figures})
+        for each in GROUPS
+    ]
+    known = {name for group in groups for name in group.meanings}
+    others = {name: Meaning("ours", "its peer") for name in figures if name not in known}
+    return [group for group in [*groups, Group("Others", "", others)] if group.meanings]
+
 
 README_FIGURES = (
     "read.stream.embedded.vs_kafka",
