@@ -76,7 +76,7 @@ class Admitted:
     """Records of several requests as one batch; `bounds` says where each request ends."""
 
     batch: Batch
-    fields: RecordFields
+    fields: RecordFields | None  # None where nothing passes through a system topic
     purpose: Purpose
     bounds: Sequence[int]
 
@@ -88,7 +88,7 @@ class Admitted:
         found: set[str] = set()
         for code in np.unique(codes).tolist():
             topic = route.topics[code]
-            if _is_passage(topic, self.purpose):
+            if self.fields is not None and _is_passage(topic, self.purpose):
                 here = rows.start + np.flatnonzero(codes == code)
                 found |= _destinations(self.fields.frames, topic, here)
             else:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from broker_core.errors import BrokerError, UnavailableError
-from broker_core.service.admission import admit
+from broker_core.service.admission_few import admit_appends
 from broker_core.types import AppendResult
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class GroupCommit:
 
     def _append(self, group: Sequence[Job]) -> None:
         with self._core.broker() as broker:
-            admitted = admit(broker, [job.records for job in group])
+            admitted = admit_appends(broker, [job.records for job in group])
         _require_permits(group, admitted)
         writer = self._core.writer
         if any(job.flush == "sync" for job in group):

@@ -41,6 +41,13 @@ class Part(Encoded):
         at = records.store_timestamp_at
         return cls(records.buffer, records.starts, records.sizes, at)
 
+    @classmethod
+    def known(cls, records: Encoded, fields: DispatchFields) -> Part:
+        """The same records, of which somebody knows already what dispatch needs."""
+        part = cls.of(records)
+        part.__dict__["fields"] = fields  # where cached_property keeps it
+        return part
+
     @cached_property
     def fields(self) -> DispatchFields:
         """What dispatch needs; where the records will lie, and when, is not in it yet."""
