@@ -105,7 +105,9 @@ def _numbers(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Every number of a text of digits and commas, and where it ends; bodies end numbers too."""
     commas = np.flatnonzero(text == _COMMA)
-    ends = np.union1d(commas, body_ends)
+    ends = np.concatenate([commas, body_ends])
+    ends.sort(kind="stable")  # two sorted runs: merged
+    ends = ends[np.append(True, ends[1:] != ends[:-1])]
     begins = np.concatenate([[0], ends[:-1]])
     is_after_comma = np.zeros(len(ends), dtype=np.bool_)
     is_after_comma[1:] = text[np.minimum(ends[:-1], len(text) - 1)] == _COMMA
