@@ -25,6 +25,7 @@ from broker_core.filter.counts import FilterCount
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.types import LogicalOffset, OffsetRange
 from connector import opening
+from connector.gathered import gathered
 from connector.plan.bounded import Piece, resolve
 from connector.plan.dataloss import policy, readable
 from connector.plan.positions import Bounds
@@ -51,7 +52,8 @@ def read_piece(
     client = options.client
     try:
         broker = opening.cached_reader(client)
-        yield from PieceReader(broker, options, message_filter).read(piece)
+        batches = PieceReader(broker, options, message_filter).read(piece)
+        yield from gathered(batches, options.batch_rows, BATCH_BYTES)
     except BrokerError as error:
         opening.forget(client)
         raise opening.translate(error, client.address, ACTION, attempts=1) from error

@@ -9,7 +9,7 @@ At least once: they are sent at once, in one pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from broker_core.codec.ids import MAKER_CHARS, UniqueIds
 from broker_core.errors import BrokerError, TopicNotFoundError
 from broker_core.types import Receipt
 from connector import errors, opening
+from connector.gathered import gathered
 from connector.sink_rows import Composer
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _send(
         options, columns, TopicQueues(broker, options), first=task, is_transactional=False
     )
     count = 0
-    for rows in gathered(batches):
+    for rows in gathered(batches, APPEND_ROWS, APPEND_BYTES):
         broker.append(composer.compose(rows), flush=options.flush)
         count += rows.num_rows
     return SinkMessage(count)
@@ -102,7 +103,7 @@ def _prepare(
     )
     prepared: list[Prepared] = []
     count = 0
-    for rows in gathered(batches):
+    for rows in gathered(batches, APPEND_ROWS, APPEND_BYTES):
         count += rows.num_rows
         # A replay of a batch that is committed need not be stored again; it is still checked.
         messages = composer.compose(rows)
@@ -147,29 +148,3 @@ class TopicQueues:
             if queues is None:
                 raise errors.sink_topic_missing(topic, self._options.client.address) from None
             return self._broker.create_topic(topic, queues, exist_ok=True).write_queues
-
-
-def gathered(
-    batches: Iterable[pa.RecordBatch], rows: int = APPEND_ROWS, size_bytes: int = APPEND_BYTES
-) -> Iterator[pa.RecordBatch]:
-    """Spark's batches joined to ones that are worth an append; empty ones are left out."""
-    held: list[pa.RecordBatch] = []
-    count = size = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        held.append(batch)
-        count += batch.num_rows
-        size += batch.nbytes
-        if count >= rows or size >= size_bytes:
-            yield _joined(held)
-            held, count, size = [], 0, 0
-    if held:
-        yield _joined(held)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    whole = pa.Table.from_batches(batches).combine_chunks()
-    return whole.to_batches()[0]

@@ -16,7 +16,6 @@ from connector.errors import WriteError
 from connector.options import SinkOptions
 from connector.sink_rows import Composer
 from connector.sink_schema import SinkColumns
-from connector.sink_write import gathered
 
 NAMES = {
     "topic": "topic",
@@ -337,24 +336,3 @@ def test_transactional_messages_say_so_and_name_their_group() -> None:
     [found] = properties(composing.compose(batch))
 
     assert found == {"TRAN_MSG": "true", "PGROUP": "g"}
-
-
-def test_batches_are_gathered_until_they_are_worth_an_append() -> None:
-    sizes = [3, 0, 3, 3, 3, 1]
-    batches = [rows(body=[b"%d" % number] * size) for number, size in enumerate(sizes)]
-
-    joined = list(gathered(batches, rows=6))
-
-    assert [batch.num_rows for batch in joined] == [6, 6, 1]
-    bodies = [body for batch in joined for body in batch.column("body").to_pylist()]
-    assert bodies == [b"%d" % number for number, size in enumerate(sizes) for _ in range(size)]
-
-
-def test_large_rows_are_gathered_by_bytes() -> None:
-    batches = [rows(body=[b"x" * 1000]) for _ in range(5)]
-
-    assert [batch.num_rows for batch in gathered(batches, size_bytes=1500)] == [2, 2, 1]
-
-
-def test_no_rows_are_no_appends() -> None:
-    assert list(gathered([rows(body=[])])) == []

@@ -1,0 +1,39 @@
+"""Small Arrow batches joined to large ones: what a batch costs should be small beside its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+
+def gathered(
+    batches: Iterable[pa.RecordBatch], rows: int, size_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that are as large as both limits allow, roughly.
+
+    A batch that is half as large as that is passed on as it is: joining would copy it. Empty ones
+    are left out.
+    """
+    held: list[pa.RecordBatch] = []
+    count = size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if held and (count + batch.num_rows > rows or size + batch.nbytes > size_bytes):
+            yield _joined(held)
+            held, count, size = [], 0, 0
+        held.append(batch)
+        count += batch.num_rows
+        size += batch.nbytes
+        if 2 * count > rows or 2 * size > size_bytes:
+            yield _joined(held)
+            held, count, size = [], 0, 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.concat_batches(batches)
