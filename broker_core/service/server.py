@@ -84,7 +84,10 @@ class BrokerServer:
                 return int(self._server.add_insecure_port(listen))
             return int(self._server.add_secure_port(listen, credentials))
         except RuntimeError as error:
-            message = f"Can't listen at {listen}: the address is taken or not of this machine."
+            message = (
+                f"Can't listen at {listen}: the address is taken or not of this machine. Choose "
+                "another with --listen or grpcListenAddress; port 0 takes any that is free."
+            )
             raise ConfigError(message) from error
 
     def start(self) -> None:

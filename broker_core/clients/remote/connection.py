@@ -129,6 +129,8 @@ class Connection:
         code = error.code()
         if code is grpc.StatusCode.UNIMPLEMENTED:
             words += "; is it a broker of pyspark-rocketmq, and of this version?"
+        if code is grpc.StatusCode.UNAVAILABLE:
+            words += "; does `rocketmq-broker serve` run there, and with TLS only for grpcs://?"
         return foreign_error(code, f"{self.address.text} answered {code.name}: {words}")
 
     # Channel
