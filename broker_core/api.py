@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         BatchOutcome,
         BatchRef,
         CheckBackReport,
+        ColumnBatch,
         Fate,
         HalfMessage,
         LogicalOffset,
@@ -179,6 +180,22 @@ class WaitingBroker(Protocol):
         self, known: Mapping[QueueRef, LogicalOffset], timeout_ms: int
     ) -> dict[QueueRef, tuple[LogicalOffset, LogicalOffset]]:
         """What a topic's queues hold, as soon as one has more than is known, or time is over."""
+
+
+@runtime_checkable
+class ProjectingBroker(Protocol):
+    """A broker that sends only the columns that are asked for."""
+
+    def pull_columns(
+        self,
+        wanted: OffsetRange,
+        columns: Sequence[str],
+        *,
+        message_filter: MessageFilter | None = None,
+        batch_rows: int = DEFAULT_BATCH_ROWS,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+    ) -> Iterator[ColumnBatch]:
+        """The same as decoding what `Broker.pull` gives."""
 
 
 @runtime_checkable

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NewType
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
 
 LogicalOffset = NewType("LogicalOffset", int)
@@ -84,6 +85,14 @@ class SendResult:
     def queue(self) -> QueueRef:
         """The queue that it lies in."""
         return QueueRef(self.topic, self.broker_name, self.queue_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBatch:
+    """Some columns of some messages, and the LogicalOffset after the last that was examined."""
+
+    rows: pa.RecordBatch
+    next_offset: LogicalOffset
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ is one line in the executor's log: what was read, and what each stage of a filte
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from broker_core.api import CountingBroker
+from broker_core.api import CountingBroker, ProjectingBroker
 from broker_core.codec.decode import decode
 from broker_core.errors import (
     BrokerError,
@@ -92,9 +92,9 @@ class PieceReader:
     def _read(self, rest: OffsetRange) -> Iterator[pa.RecordBatch]:
         while rest.size:
             try:
-                for frames in self._pull(rest):
-                    rest = replace(rest, start=LogicalOffset(frames.next_offset))
-                    yield from self._decoded(frames)
+                for next_offset, batches in self._batches(rest):
+                    rest = replace(rest, start=LogicalOffset(next_offset))
+                    yield from batches
             except (OffsetRangeError, TopicNotFoundError):
                 # Not all of it is there, or retention was faster than we: see what is left.
                 left = readable(rest, held_now(self._broker, rest.queue), self._report)
@@ -135,13 +135,24 @@ class PieceReader:
                 f"Queue {rest.queue} delivered messages up to {rest.start} only, not to {rest.end}."
             )
 
-    def _pull(self, wanted: OffsetRange) -> Iterator[FrameBatch]:
-        return self._broker.pull(
-            wanted,
-            message_filter=self._filter,
-            batch_rows=self._options.batch_rows,
-            batch_bytes=BATCH_BYTES,
-        )
+    def _batches(self, wanted: OffsetRange) -> Iterator[tuple[int, Iterable[pa.RecordBatch]]]:
+        """What the broker delivers, each with the offset up to which it was examined."""
+        rows = self._options.batch_rows
+        # Who skips what is damaged must see the records themselves.
+        if isinstance(self._broker, ProjectingBroker) and not self._options.skip_corrupt:
+            for found in self._broker.pull_columns(
+                wanted,
+                self._options.columns,
+                message_filter=self._filter,
+                batch_rows=rows,
+                batch_bytes=BATCH_BYTES,
+            ):
+                yield found.next_offset, [found.rows]
+            return
+        for frames in self._broker.pull(
+            wanted, message_filter=self._filter, batch_rows=rows, batch_bytes=BATCH_BYTES
+        ):
+            yield frames.next_offset, self._decoded(frames)
 
     def _decoded(self, frames: FrameBatch) -> Iterator[pa.RecordBatch]:
         if not len(frames):

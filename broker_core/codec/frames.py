@@ -69,6 +69,13 @@ class FrameBatch:
             offsets=self.offsets[start:stop],
         )
 
+    def piece(self, start: int, stop: int) -> FrameBatch:
+        """The same, saying how far the queue was examined: up to the first record left out."""
+        if start == 0 and stop == len(self):
+            return self
+        examined = int(self.offsets[stop]) if stop < len(self) else self.next_offset
+        return replace(self.slice(start, stop), next_offset=examined)
+
     def records(self) -> Sequence[bytes]:
         """Each record's bytes; for tests and single messages, not for the bulk path."""
         return [

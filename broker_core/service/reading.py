@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from broker_core.broker.finding import as_frames, find_by_id, find_by_key
+from broker_core.codec.decode import schema_of
 from broker_core.errors import MessageNotFoundError, OffsetRangeError, RequestError
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.service.identity import Right
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 from broker_core.wire import broker_pb2 as pb
+from broker_core.wire.columns import pack_columns
 from broker_core.wire.frames import cut, pack_frames
 
 if TYPE_CHECKING:
@@ -126,6 +128,8 @@ class Reading:
         request: pb.Pull,
     ) -> Iterator[bytes]:
         chunk_bytes = self._chunk_bytes(request.batch_bytes)
+        columns = tuple(request.columns)
+        schema_of(columns)
         rows = request.batch_rows if 0 < request.batch_rows < MOST_ROWS else MOST_ROWS
         frames = broker.pull(
             wanted,
@@ -136,7 +140,10 @@ class Reading:
         )
         for batch in frames:
             for piece in cut(batch, chunk_bytes, rows):
-                yield pack_frames(piece)
+                if columns:
+                    yield from pack_columns(piece, columns, chunk_bytes)
+                else:
+                    yield pack_frames(piece)
 
     def _follow(
         self,

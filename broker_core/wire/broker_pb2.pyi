@@ -208,7 +208,7 @@ class Filter(_message.Message):
     def __init__(self, tags: _Optional[str] = ..., sql: _Optional[str] = ...) -> None: ...
 
 class Pull(_message.Message):
-    __slots__ = ("topic", "broker_name", "queue_id", "start", "end", "filter", "batch_rows", "batch_bytes", "verify", "follow")
+    __slots__ = ("topic", "broker_name", "queue_id", "start", "end", "filter", "batch_rows", "batch_bytes", "verify", "follow", "columns")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -219,6 +219,7 @@ class Pull(_message.Message):
     BATCH_BYTES_FIELD_NUMBER: _ClassVar[int]
     VERIFY_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     broker_name: str
     queue_id: int
@@ -229,7 +230,8 @@ class Pull(_message.Message):
     batch_bytes: int
     verify: bool
     follow: bool
-    def __init__(self, topic: _Optional[str] = ..., broker_name: _Optional[str] = ..., queue_id: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., batch_rows: _Optional[int] = ..., batch_bytes: _Optional[int] = ..., verify: _Optional[bool] = ..., follow: _Optional[bool] = ...) -> None: ...
+    columns: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic: _Optional[str] = ..., broker_name: _Optional[str] = ..., queue_id: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., batch_rows: _Optional[int] = ..., batch_bytes: _Optional[int] = ..., verify: _Optional[bool] = ..., follow: _Optional[bool] = ..., columns: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Query(_message.Message):
     __slots__ = ("topic", "key", "limit")

@@ -17,6 +17,9 @@ are; the records are RocketMQ's own, big-endian as always.
         offsets       i64   N of them; absent if DENSE: first_offset, first_offset + 1, ...
         records       R     one after another
 
+With COLUMNS there are no records but columns of N of them (columns.py); sizes and offsets are
+absent.
+
 A chunk is checked as a whole before anything in it is used: its parts must add up to its length,
 and the sizes to R. What the records say of themselves is checked by whoever uses them. Nothing of
 it is stored. The version is raised by a change that older peers would misread; new flags must be
@@ -27,7 +30,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntFlag
 from typing import TYPE_CHECKING
 
@@ -57,9 +60,10 @@ class Flag(IntFlag):
     VERIFY = 2  # body checksums are to be checked by the reader
     MIXED = 4  # records of several queues, as a query finds them
     MORE = 8  # an append goes on in the next chunk
+    COLUMNS = 16  # an Arrow record batch in place of records; sent only to who asks for columns
 
 
-_KNOWN = int(Flag.DENSE | Flag.VERIFY | Flag.MIXED | Flag.MORE)
+_KNOWN = int(Flag.DENSE | Flag.VERIFY | Flag.MIXED | Flag.MORE | Flag.COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +135,15 @@ def unpack(message: bytes) -> Chunk:
         raise _refused(f"version {version} with flags {flags:#x} is unknown, {VERSION} is known")
     is_dense = bool(flags & Flag.DENSE)
     sizes_at = HEAD.size + _padded(head_bytes)
+    if flags & Flag.COLUMNS:
+        count = 0
     offsets_at = sizes_at + _padded(4 * count)
     records_at = offsets_at + (0 if is_dense else 8 * count)
     if records_at + record_bytes != len(message):
         raise _refused(f"its parts take {records_at + record_bytes} bytes, it has {len(message)}")
     sizes = np.frombuffer(message, dtype="<i4", count=count, offset=sizes_at)
-    if (sizes <= 0).any() or int(sizes.sum(dtype=np.int64)) != record_bytes:
+    is_whole = bool(flags & Flag.COLUMNS) or int(sizes.sum(dtype=np.int64)) == record_bytes
+    if (sizes <= 0).any() or not is_whole:
         raise _refused(f"its {count} sizes do not add up to {record_bytes} bytes of records")
     return Chunk(
         flags=Flag(flags),
@@ -161,15 +168,8 @@ def cut(frames: FrameBatch, chunk_bytes: int, chunk_rows: int) -> Iterator[Frame
     while at < count:
         filled = np.cumsum(frames.sizes[at : at + chunk_rows], dtype=np.int64)
         stop = at + max(1, int(np.searchsorted(filled, chunk_bytes, side="right")))
-        examined = int(frames.offsets[stop]) if stop < count else frames.next_offset
-        yield _piece(frames, at, stop, examined)
+        yield frames.piece(at, stop)
         at = stop
-
-
-def _piece(frames: FrameBatch, start: int, stop: int, next_offset: int) -> FrameBatch:
-    if start == 0 and stop == len(frames):
-        return frames
-    return replace(frames.slice(start, stop), next_offset=next_offset)
 
 
 def _pack(

@@ -22,7 +22,7 @@ from broker_core.broker.messages import message_properties, single_record
 from broker_core.clients.reading import Closing, TableWish, range_between
 from broker_core.clients.remote.options import RemoteOptions
 from broker_core.clients.remote.process_state import ProcessState
-from broker_core.clients.remote.pulling import pull
+from broker_core.clients.remote.pulling import pull, pull_columns
 from broker_core.clients.remote.sending import Parcel, single_bytes
 from broker_core.clients.remote.transactions import RemoteTransactions
 from broker_core.codec.decode import ALL_COLUMNS, decode, schema_of
@@ -37,6 +37,7 @@ from broker_core.errors import (
 )
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.types import (
+    ColumnBatch,
     LogicalOffset,
     OffsetRange,
     PhysicalOffset,
@@ -208,6 +209,19 @@ class RemoteBroker(Closing):
         """Return the messages of a range as frame batches, filtered by the broker."""
         request = pb.Pull(batch_rows=batch_rows, batch_bytes=batch_bytes, verify=verify)
         return pull(self._here.connection, wanted, message_filter, request)
+
+    def pull_columns(
+        self,
+        wanted: OffsetRange,
+        columns: Sequence[str],
+        *,
+        message_filter: MessageFilter | None = None,
+        batch_rows: int = DEFAULT_BATCH_ROWS,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+    ) -> Iterator[ColumnBatch]:
+        """Return some columns of a range; the broker decodes, and nothing else is sent."""
+        request = pb.Pull(batch_rows=batch_rows, batch_bytes=batch_bytes, columns=columns)
+        return pull_columns(self._here.connection, wanted, message_filter, request)
 
     def follow(
         self,

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 import grpc
 
 from broker_core.clients.remoting.retry import Backoff, Deadline
+from broker_core.codec.decode import decode
 from broker_core.errors import UnavailableError
-from broker_core.types import LogicalOffset, OffsetRange
+from broker_core.types import ColumnBatch, LogicalOffset, OffsetRange
 from broker_core.wire import broker_pb2 as pb
-from broker_core.wire.frames import unpack
+from broker_core.wire.columns import unpack_columns
+from broker_core.wire.frames import Chunk, Flag, unpack
 from broker_core.wire.methods import PULL
 
 if TYPE_CHECKING:
@@ -33,6 +35,32 @@ def pull(
     request: pb.Pull,
 ) -> Iterator[FrameBatch]:
     """Return the messages of a range; `request` says how, and is filled in with what."""
+    for chunk in _chunks(connection, wanted, message_filter, request):
+        yield chunk.frames(wanted.queue, connection.address.text)
+
+
+def pull_columns(
+    connection: Connection,
+    wanted: OffsetRange,
+    message_filter: MessageFilter | None,
+    request: pb.Pull,
+) -> Iterator[ColumnBatch]:
+    """The same as columns, those that `request` names; decoded here if the broker did not."""
+    columns, queue = tuple(request.columns), wanted.queue
+    for chunk in _chunks(connection, wanted, message_filter, request):
+        if chunk.flags & Flag.COLUMNS:
+            rows = unpack_columns(chunk, columns)
+        else:
+            rows = decode(chunk.frames(queue, connection.address.text), columns, queue.broker_name)
+        yield ColumnBatch(rows, LogicalOffset(chunk.next_offset))
+
+
+def _chunks(
+    connection: Connection,
+    wanted: OffsetRange,
+    message_filter: MessageFilter | None,
+    request: pb.Pull,
+) -> Iterator[Chunk]:
     request.topic = wanted.queue.topic
     request.broker_name = wanted.queue.broker_name
     request.queue_id = wanted.queue.queue_id
@@ -50,15 +78,15 @@ def put_filter(request: pb.Pull, message_filter: MessageFilter | None) -> None:
         request.filter.tags = message_filter.tags.text
 
 
-def _resumed(connection: Connection, wanted: OffsetRange, request: pb.Pull) -> Iterator[FrameBatch]:
+def _resumed(connection: Connection, wanted: OffsetRange, request: pb.Pull) -> Iterator[Chunk]:
     left = wanted
     deadline = Deadline.after_ms(connection.options.retry_ms)
     backoff = Backoff()
     while True:
         try:
-            for frames in _once(connection, left, request):
-                left = replace(left, start=LogicalOffset(frames.next_offset))
-                yield frames
+            for chunk in _once(connection, left, request):
+                left = replace(left, start=LogicalOffset(chunk.next_offset))
+                yield chunk
                 deadline = Deadline.after_ms(connection.options.retry_ms)
                 backoff.reset()
         except UnavailableError:
@@ -70,7 +98,7 @@ def _resumed(connection: Connection, wanted: OffsetRange, request: pb.Pull) -> I
             return
 
 
-def _once(connection: Connection, wanted: OffsetRange, request: pb.Pull) -> Iterator[FrameBatch]:
+def _once(connection: Connection, wanted: OffsetRange, request: pb.Pull) -> Iterator[Chunk]:
     connection.greeting()
     request.start, request.end = wanted.start, wanted.end
     stream = connection.stream(PULL, request)
@@ -82,6 +110,6 @@ def _once(connection: Connection, wanted: OffsetRange, request: pb.Pull) -> Iter
                 return
             except grpc.RpcError as error:
                 raise connection.error_of(error) from error
-            yield unpack(message).frames(wanted.queue, connection.address.text)
+            yield unpack(message)
     finally:
         stream.cancel()  # type: ignore[attr-defined]  # a gRPC call is an iterator that can end
