@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import decode, report, spark_read, spark_write, store
+from tests.bench import cluster, decode, remote, report, spark_read, spark_write, store
 from tests.bench.figure import Figure, tell
 
 Suite = Callable[[Path, "frozenset[str]"], Iterator[Figure]]
@@ -22,6 +22,8 @@ SUITES: dict[tuple[str, ...], Suite] = {
     store.NAMES: store.run,
     spark_read.NAMES: spark_read.run,
     spark_write.NAMES: spark_write.run,
+    remote.NAMES: remote.run,
+    cluster.NAMES: cluster.run,
 }
 
 

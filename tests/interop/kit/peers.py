@@ -101,11 +101,15 @@ def java_tool(
 
 
 def java_process(
-    source: Path | str, *args: str, version: str = VERSION, stderr: IO[str] | None = None
+    source: Path | str,
+    *args: str,
+    version: str = VERSION,
+    stderr: IO[str] | None = None,
+    jvm: Sequence[str] = _JVM_OPTIONS,
 ) -> subprocess.Popen[str]:
     """Start a Java program and return it running, with text pipes for its input and output."""
     return subprocess.Popen(
-        java_command(source, *args, version=version),
+        java_command(source, *args, version=version, jvm=jvm),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
@@ -113,14 +117,16 @@ def java_process(
     )
 
 
-def java_command(source: Path | str, *args: str, version: str = VERSION) -> list[str]:
+def java_command(
+    source: Path | str, *args: str, version: str = VERSION, jvm: Sequence[str] = _JVM_OPTIONS
+) -> list[str]:
     """Return the command line that runs a Java program, compiling it first if that is needed."""
     path = source if isinstance(source, Path) else JAVA_DIR / source
     classes = _compiled(path, version)
     home = CACHE / "home"
     home.mkdir(parents=True, exist_ok=True)
     class_path = f"{classes}{os.pathsep}{jars(version)}/*"
-    return [java(), *_JVM_OPTIONS, f"-Duser.home={home}", "-cp", class_path, path.stem, *args]
+    return [java(), *jvm, f"-Duser.home={home}", "-cp", class_path, path.stem, *args]
 
 
 def _compiled(source: Path, version: str) -> Path:

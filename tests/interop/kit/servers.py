@@ -12,7 +12,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -64,14 +64,21 @@ class Server:
     reporting that it is up.
     """
 
-    def __init__(self, main: str, settings: Mapping[str, object], home: Path, version: str) -> None:
+    def __init__(
+        self,
+        main: str,
+        settings: Mapping[str, object],
+        home: Path,
+        version: str,
+        jvm: Sequence[str] = _JVM_OPTIONS,
+    ) -> None:
         self.home = home
         self.output = home / "output.log"
         self.address = f"{HOST}:{settings['listenPort']}"
         config = _write_home(home, settings)
         with self.output.open("w") as output:
             self._process = subprocess.Popen(
-                _command(main, config, home, version),
+                _command(main, config, home, version, jvm),
                 cwd=home,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -150,6 +157,7 @@ class Broker(Server):
             given its own file sizes, or the broker refuses it.
         port: Its port; two more are taken, port - 2 and haListenPort.
         version: The release to run.
+        jvm: Options of its Java; as they are, it starts soon and never gets fast.
     """
 
     def __init__(
@@ -161,6 +169,7 @@ class Broker(Server):
         *,
         port: int | None = None,
         version: str = peers.VERSION,
+        jvm: Sequence[str] = _JVM_OPTIONS,
     ) -> None:
         port = port or free_port(-2, 1)
         self.store = store
@@ -175,7 +184,7 @@ class Broker(Server):
             **(settings or {}),
         }
         main = "org.apache.rocketmq.broker.BrokerStartup"
-        super().__init__(main, self.settings, scratch / f"broker-{port}", version)
+        super().__init__(main, self.settings, scratch / f"broker-{port}", version, jvm)
 
 
 def free_port(*neighbours: int) -> int:
@@ -211,10 +220,10 @@ def _write_home(home: Path, settings: Mapping[str, object]) -> Path:
     return config
 
 
-def _command(main: str, config: Path, home: Path, version: str) -> list[str]:
+def _command(main: str, config: Path, home: Path, version: str, jvm: Sequence[str]) -> list[str]:
     places = (f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", f"-Djava.io.tmpdir={home}")
     class_path = f"{peers.jars(version)}/*"
     return [
-        *(peers.java(), *_JVM_OPTIONS, *places, *_OPENED),
+        *(peers.java(), *jvm, *places, *_OPENED),
         *("-cp", class_path, main, "-c", str(config)),
     ]

@@ -1,0 +1,207 @@
+"""The remote core under load: sinks, single sends, and how soon followers see what was sent.
+
+Peers are the embedded store, for sinks, and for single messages a gRPC server in Python that only
+answers: the least that a message and its answer cost here. Rates and times are in `ours`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from broker_core import open_broker
+from tests.bench.data import QUEUES, TOPIC
+from tests.bench.figure import Figure, Seconds, Turn, machine, rate_figure, take_turns, tell
+from tests.bench.spark_session import session
+from tests.bench.spark_write import ROWS, cached_rows
+from tests.kit.served import ROOT, ServeCommand
+from tests.load.loading import load
+
+SINKS = {
+    "write.remote.exactly_once.vs_embedded": "exactly-once",
+    "write.remote.at_least_once.vs_embedded": "at-least-once",
+}
+SENDS = {
+    # processes, each with a connection; threads of each; sends of each thread
+    "send.remote.connection.vs_echo": (1, 64, 300),
+    "send.remote.total.vs_echo": (4, 32, 150),
+}
+FOLLOW = "follow.remote.vs_echo"
+NAMES = (*SINKS, *SENDS, FOLLOW)
+
+
+def run(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
+    """Each figure with stores of its own."""
+    if names & SINKS.keys():
+        yield from _sinks(scratch, names)
+    if names & SENDS.keys():
+        yield from _sends(scratch, names)
+    if FOLLOW in names:
+        yield _follow(scratch)
+
+
+@contextmanager
+def served(store: Path) -> Iterator[str]:
+    """A new store behind gRPC, in a process of its own; its address."""
+    serve = ServeCommand(store, "--create", "--listen", "127.0.0.1:0")
+    try:
+        address = serve.wait_ready()
+        with open_broker(address, mode="rw") as broker:
+            broker.create_topic(TOPIC, queues=QUEUES)
+        yield address
+    finally:
+        serve.stop()
+        shutil.rmtree(store)
+
+
+# Sinks
+
+
+def _sinks(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
+    with session(scratch, kafka=False) as spark:
+        rows = cached_rows(spark)
+        for name, delivery in SINKS.items():
+            if name in names:
+                tell(name)
+                turns: dict[str, Turn] = {
+                    "remote": _to_remote(scratch / "sink-remote", rows, delivery),
+                    "embedded": _to_store(scratch / "sink-embedded", rows, delivery),
+                }
+                times = take_turns(turns)
+                yield rate_figure(
+                    name, ROWS, times["remote"], times["embedded"], columns="keys,body"
+                )
+
+
+def _to_remote(store: Path, rows: DataFrame, delivery: str) -> Turn:
+    def turn() -> Seconds:
+        with served(store) as address:
+            return _save(rows, address, delivery)
+
+    return turn
+
+
+def _to_store(store: Path, rows: DataFrame, delivery: str) -> Turn:
+    def turn() -> Seconds:
+        with open_broker(f"file:{store}", mode="rw", create=True) as broker:
+            broker.create_topic(TOPIC, queues=QUEUES)
+        seconds = _save(rows, f"file:{store}", delivery)
+        shutil.rmtree(store)
+        return seconds
+
+    return turn
+
+
+def _save(rows: DataFrame, address: str, delivery: str) -> Seconds:
+    writer = rows.write.format("rocketmq").mode("append").option("broker", address)
+    writer = writer.option("topic", TOPIC).option("delivery", delivery)
+    begin = time.perf_counter()
+    writer.save()
+    seconds = time.perf_counter() - begin
+    with open_broker(address) as broker:
+        assert sum(last for _, last in broker.offsets(TOPIC).values()) == ROWS
+    return seconds
+
+
+# Single messages
+
+
+def _sends(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
+    with served(scratch / "sends") as broker, _echo() as echo:
+        for name, (processes, threads, count) in SENDS.items():
+            if name not in names:
+                continue
+            tell(name)
+            with ExitStack() as stack:
+                ways = {
+                    role: [
+                        stack.enter_context(_caller(role, address, threads, count))
+                        for _ in range(processes)
+                    ]
+                    for role, address in (("send", broker), ("echo", echo))
+                }
+                turns: dict[str, Turn] = {role: _calling(each) for role, each in ways.items()}
+                times = take_turns(turns)
+            note = f"{processes} connections of {threads} threads"
+            rows = processes * threads * count
+            yield rate_figure(name, rows, times["send"], times["echo"], note=note)
+
+
+@contextmanager
+def _echo() -> Iterator[str]:
+    with _process("serve") as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+
+
+@contextmanager
+def _caller(role: str, address: str, threads: int, count: int) -> Iterator[subprocess.Popen[str]]:
+    with _process(role, address, str(threads), str(count)) as caller:
+        yield caller
+
+
+@contextmanager
+def _process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.bench.remote_echo", *arguments],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _calling(callers: list[subprocess.Popen[str]]) -> Turn:
+    def turn() -> Seconds:
+        begin = time.perf_counter()
+        _answers(callers)
+        return time.perf_counter() - begin
+
+    return turn
+
+
+def _answers(callers: list[subprocess.Popen[str]]) -> list[dict[str, float]]:
+    for caller in callers:
+        assert caller.stdin is not None
+        caller.stdin.write("go\n")
+        caller.stdin.flush()
+    return [json.loads(caller.stdout.readline()) for caller in callers if caller.stdout]
+
+
+def _follow(scratch: Path) -> Figure:
+    """How late the slowest hundredth of messages is, beside an echo's slowest hundredth.
+
+    64 producers send 960 messages a second to 16 followers, each of a quarter of them.
+    """
+    tell(FOLLOW)
+    store = scratch / "follow"
+    loaded = load(store, processes=4, seconds=20, per_second=15)
+    shutil.rmtree(store)
+    with _echo() as echo, _caller("echo", echo, 1, 2000) as caller:
+        _answers([caller])
+        (answer,) = _answers([caller])
+    ours, peer = loaded.age_ms(0.99), answer["p99_ms"]
+    return Figure(
+        name=FOLLOW,
+        value=round(ours / peer, 3),
+        ours=round(ours, 2),
+        peer=round(peer, 2),
+        unit="ms at p99",
+        rows=loaded.total,
+        columns="body",
+        machine=machine(),
+        note=f"median {loaded.age_ms(0.5):.1f} ms; 64 producers, 960/s, 16 followers",
+    )
