@@ -26,11 +26,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from broker_core.errors import CorruptRecordError, StorageError
+from broker_core.store.memory_files import FileCopy, Residence, copy_file, residence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -170,7 +171,21 @@ def unreadable(path: Path, error: OSError) -> StorageError:
 
 
 def map_file(path: Path) -> NDArray[np.uint8]:
-    """Map a whole file read-only. FileNotFoundError if it is gone; an empty file gives no bytes."""
+    """Map a whole file read-only. FileNotFoundError if it is gone; an empty file gives no bytes.
+
+    Where touching its holes could kill the process, the bytes are a copy (memory_files.py).
+    """
+    return _mapped(path).data
+
+
+class _Mapped(NamedTuple):
+    """A file's bytes; `residence` is None for a map that stays good for as long as it is held."""
+
+    data: NDArray[np.uint8]
+    residence: Residence | None
+
+
+def _mapped(path: Path) -> _Mapped:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -178,15 +193,24 @@ def map_file(path: Path) -> NDArray[np.uint8]:
     except OSError as error:
         raise unreadable(path, error) from error
     try:
-        length = os.fstat(descriptor).st_size
+        found = os.fstat(descriptor)
+        length = found.st_size
         if length == 0:
-            return np.empty(0, dtype=np.uint8)
-        mapped = mmap.mmap(descriptor, length, access=mmap.ACCESS_READ)
+            return _Mapped(np.empty(0, dtype=np.uint8), None)
+        lies = residence(path, found)
+        if lies is not None and lies.is_copy:
+            mapped: mmap.mmap = copy_file(descriptor, length)
+        else:
+            mapped = mmap.mmap(descriptor, length, access=mmap.ACCESS_READ)
+    except FileNotFoundError:
+        raise
     except (OSError, ValueError) as error:
         raise StorageError(f"Can't map {path}: {error}; check the address space limit.") from error
     finally:
         os.close(descriptor)
-    return np.frombuffer(mapped, dtype=np.uint8)
+    data = np.frombuffer(mapped, dtype=np.uint8)
+    data.flags.writeable = False
+    return _Mapped(data, lies)
 
 
 def let_go(mapped: NDArray[np.uint8], start: int, end: int) -> None:
@@ -196,6 +220,8 @@ def let_go(mapped: NDArray[np.uint8], start: int, end: int) -> None:
     Whoever still holds such bytes may go on reading them.
     """
     owner = getattr(mapped.base, "obj", None)  # the view that NumPy made of the map
+    if isinstance(owner, FileCopy):
+        return
     if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         first = start // mmap.PAGESIZE * mmap.PAGESIZE
         owner.madvise(mmap.MADV_DONTNEED, first, max(0, min(end, len(mapped)) - first))
@@ -212,7 +238,7 @@ class SegmentedLog:
         self._directories = directories
         self._segments: list[Segment] = []
         self._bases: list[int] = []
-        self._maps: OrderedDict[int, NDArray[np.uint8]] = OrderedDict()
+        self._maps: OrderedDict[int, _Mapped] = OrderedDict()
         self.refresh()
 
     def refresh(self) -> None:
@@ -254,19 +280,21 @@ class SegmentedLog:
     def map(self, segment: Segment) -> NDArray[np.uint8] | None:
         """Return a segment's bytes, or None if the file has been deleted meanwhile."""
         cached = self._maps.get(segment.base)
-        if cached is not None:
+        if cached is not None and (
+            cached.residence is None or cached.residence.is_current(segment.path)
+        ):
             self._maps.move_to_end(segment.base)
-            return cached
+            return cached.data
         try:
-            mapped = map_file(segment.path)
+            mapped = _mapped(segment.path)
         except FileNotFoundError:
             return None
-        if len(mapped) < segment.size:
-            raise _unequal(Segment(segment.path, segment.base, len(mapped)), segment)
+        if len(mapped.data) < segment.size:
+            raise _unequal(Segment(segment.path, segment.base, len(mapped.data)), segment)
         self._maps[segment.base] = mapped
         if len(self._maps) > _MAX_MAPS:
             self._maps.popitem(last=False)
-        return mapped
+        return mapped.data
 
     def close(self) -> None:
         """Forget all maps; those still held elsewhere stay valid."""

@@ -1,0 +1,103 @@
+"""Files in memory (tmpfs): reading their holes through a map takes space, and can kill.
+
+A store's files are sparse. On a disk, reading a hole costs nothing. In a tmpfs every page that is
+touched through a map is allocated first, also when it is only read, and where no space is left the
+process gets SIGBUS, which nobody can catch. Reading the same bytes by a call never allocates.
+
+So where space is short, such a file is copied instead of mapped: its data into private memory,
+whose holes cost nothing again. A copy does not follow the file, so it counts only until the file is
+written again.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
+# Others write to the same file system, and a reader maps more than one file.
+_SPARE_BYTES = 64 << 20
+# File times in memory are those of the last tick of the clock.
+_TICK_NS = 50_000_000
+
+
+class FileCopy(mmap.mmap):
+    """The bytes that a file had, in private memory; not to be given back to the system."""
+
+
+@dataclass(frozen=True, slots=True)
+class Residence:
+    """Where a file's bytes were found: in a file system in memory, mapped or as a copy."""
+
+    is_copy: bool
+    modified_ns: int
+    seen_ns: int
+
+    def is_current(self, path: Path) -> bool:
+        """Whether the map may still be touched, or the copy is still what the file holds."""
+        try:
+            found = path.stat()
+            if not self.is_copy:
+                return not is_scarce(path, found)
+        except OSError:
+            return True  # it is gone; what was read stays
+        is_settled = self.seen_ns - self.modified_ns > _TICK_NS
+        return is_settled and found.st_mtime_ns == self.modified_ns
+
+
+def residence(path: Path, found: os.stat_result) -> Residence | None:
+    """Where a file should be read from; None for one that lies on a disk, which is just mapped."""
+    if not is_in_memory(found.st_dev):
+        return None
+    return Residence(is_scarce(path, found), found.st_mtime_ns, time.time_ns())
+
+
+def is_scarce(path: Path, found: os.stat_result) -> bool:
+    """Whether the file system of a file can't be trusted to fill all of the file's holes."""
+    space = os.statvfs(path)
+    hole_bytes = max(0, found.st_size - found.st_blocks * 512)
+    return space.f_bavail * space.f_frsize < hole_bytes + _SPARE_BYTES and hole_bytes > 0
+
+
+@cache
+def is_in_memory(device: int) -> bool:
+    """Whether a device number is that of a file system in memory; False where nobody tells."""
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        with Path("/proc/self/mountinfo").open(encoding="utf-8", errors="replace") as mounts:
+            lines = [line.split() for line in mounts]
+    except OSError:
+        return False
+    return any(
+        words[2] == wanted and words[words.index("-") + 1] in _IN_MEMORY
+        for words in lines
+        if "-" in words
+    )
+
+
+def copy_file(descriptor: int, length: int) -> FileCopy:
+    """Copy a file's data; holes stay holes. OSError as the system has it."""
+    copied = FileCopy(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    view = memoryview(copied)
+    start = _seek(descriptor, 0, os.SEEK_DATA, length)
+    while start < length:
+        end = _seek(descriptor, start, os.SEEK_HOLE, length)
+        while start < end:
+            count = os.preadv(descriptor, [view[start:end]], start)
+            if not count:
+                return copied
+            start += count
+        start = _seek(descriptor, end, os.SEEK_DATA, length)
+    return copied
+
+
+def _seek(descriptor: int, start: int, what: int, length: int) -> int:
+    """Where the next data or hole begins, at most `length`."""
+    try:
+        return min(length, os.lseek(descriptor, start, what))
+    except OSError:
+        return length  # ENXIO: no data follows
