@@ -110,6 +110,9 @@ ODDITIES = (
     *("\v", "\u00a0", "\ufeff", "\u3000", "\u2028", "\u8ba2", "0x1F", "1.5f", "5and", "5AND", "$"),
     *("_", "$a", "a$", "1a", "LIKE", "now()", "\x00", "\x1a", "\x7f", "\u00e9", "n\u00f6t"),
 )
+SIGNS = ("", "", "", "-", "+", "--")
+SUFFIXES = ("", "", "", "", "f", "d", "L", " ", "\u00a0")
+ALPHABET = "aeE05'\"\\%_ .-+\u00e9\u0130\u0131\u00df\u8ba2\u0660\uff10\U0001f600\x01\x7f"
 BLANKS = (" ", " ", " ", " ", "", "  ", "\t", "\n", "\r\n", "\f", " /* c */ ", " --c\n", "--c\r\n")
 
 
@@ -140,16 +143,41 @@ class _Source:
         pools = (NUMERALS, NUMERALS, TEXTS, SMALL_NUMBERS)
         return {
             name: self._rng.choice(self._rng.choice(pools))
+            if self._rng.random() < 0.8
+            else self._made_up()
             for name in NAMES
             if self._rng.random() < share
         }
+
+    def _made_up(self) -> str:
+        """A value that no pool has: a numeral of any form, or a text of odd characters."""
+        if self._rng.random() < 0.6:
+            return self._rng.choice(SIGNS) + self._numeral() + self._rng.choice(SUFFIXES)
+        return "".join(self._rng.choices(ALPHABET, k=self._rng.randint(0, 4)))
+
+    def _numeral(self) -> str:
+        digits = "".join(self._rng.choices("0123456789", k=self._rng.choice((1, 2, 3, 10, 19, 25))))
+        match self._rng.randrange(8):
+            case 0:
+                return digits + "." + digits[:3]
+            case 1:
+                return digits + self._rng.choice("eE") + self._rng.choice(SIGNS) + digits[:3]
+            case 2:
+                return "." + digits
+            case 3:
+                return self._rng.choice(("0x", "0X", "0", "0b", "0o")) + digits
+            case 4:
+                return digits.lstrip("0") + self._rng.choice("lL")
+        return digits
 
     def filter(self) -> str:
         sort = self._rng.random()
         if sort < 0.08:
             return self._join([self._any_token() for _ in range(self._rng.randint(1, 8))])
+        if sort < 0.16:
+            return self._join(self._odd())
         tokens = self._condition(self._rng.choice((0, 1, 1, 2, 3)))
-        if sort < 0.25:
+        if sort < 0.32:
             self._damage(tokens)
         return self._join(tokens)
 
@@ -184,6 +212,55 @@ class _Source:
 
     def _word(self, word: str) -> str:
         return word if self._rng.random() < 0.8 else self._rng.choice((word.lower(), word.title()))
+
+    # Filters that are seldom written but mean something, as lists of tokens
+
+    def _odd(self) -> list[str]:
+        rng, name = self._rng, self._rng.choice(NAMES[:4])
+        literal = rng.choice(("5", "'x'", "TRUE", "NULL", "-5", "1.5", "''", name))
+        match rng.randrange(8):
+            case 0:
+                signs = [rng.choice("+-") for _ in range(rng.randint(1, 6))]
+                return [name, rng.choice((">", "=", "<>", "<=")), *signs, self._numeral()]
+            case 1:
+                return [*["NOT"] * rng.randint(1, 5), name, *self._tail(name)]
+            case 2:
+                texts = [self._text() for _ in range(rng.choice((1, 1, 2, 30)))]
+                if rng.random() < 0.3:
+                    texts.append(rng.choice(("NULL", "5", "TRUE", "b", "( 'a' )", "- 5", "")))
+                listed = [each for text in (*texts, texts[0]) for each in (",", text)][1:]
+                return [name, *self._negation(), "IN", "(", *listed, ")"]
+            case 3:
+                low, high = self._number(), self._number()
+                return [name, *self._negation(), "BETWEEN", *low, "AND", *high, *self._tail(name)]
+            case 4:
+                return [literal, "IS", *self._negation(), "NULL", *self._tail(literal)]
+            case 5:
+                left, right = self._condition(0), rng.choice(("TRUE", "FALSE", name, "(a > 1)"))
+                return ["(", *left, ")", rng.choice(("=", "<>")), right]
+            case 6:
+                needle = "'" + "".join(rng.choices(["''", "a", "e", "\\", "%"], k=3)) + "'"
+                part = rng.choice(("CONTAINS", "STARTSWITH", "ENDSWITH"))
+                return [literal, *self._negation(), part, rng.choice((needle, "''", "''''"))]
+            case _:
+                comments = [rng.choice(("/* '*/", "--'\n", "/**/", "/*\n*/")) for _ in range(3)]
+                mixed = [name, rng.choice((">", "=")), self._numeral()]
+                return [each for pair in zip(comments, mixed, strict=True) for each in pair]
+
+    def _tail(self, operand: str) -> list[str]:
+        """How a filter may go on."""
+        return self._rng.choice(
+            (
+                [],
+                [],
+                ["=", "TRUE"],
+                ["<>", operand],
+                ["IS", "NULL"],
+                [">", "3"],
+                ["AND", operand, "IS", "NOT", "NULL"],
+                ["OR", "b", "=", "'x'"],
+            )
+        )
 
     # Well-formed filters, as lists of tokens
 
