@@ -108,8 +108,9 @@ def plan(
     there, as RocketMQ does, would lose acknowledged messages without a word.
     """
     survey = _Survey(root, settings, read_marks(root))
-    # The marker of a store that was closed well does not know that its queues are gone.
-    distrust_tail = distrust_tail or lacks_queues(root, settings)
+    # The marker of a store that was left well does not know that its queues are gone.
+    is_at_rest = survey.marks.tail is not None and survey.marks.tail.is_at_rest
+    distrust_tail = distrust_tail or (is_at_rest and lacks_queues(root, settings))
     if not distrust_tail and survey.marks.is_tail_believable(boot_id() if boot is None else boot):
         believed = survey.by_marker()
         if believed is not None:

@@ -110,6 +110,11 @@ class Tail:
         return replace(self, state=state, generation=self.generation + 1)
 
     @property
+    def is_at_rest(self) -> bool:
+        """Whether no batch was under way."""
+        return self.state in (TailState.CLEAN, TailState.CLOSED)
+
+    @property
     def slot_offset(self) -> int:
         """Where in the checkpoint file this generation is written."""
         return SLOT_OFFSETS[self.generation % len(SLOT_OFFSETS)]
