@@ -84,6 +84,46 @@ def test_apache_recovers_a_store_that_we_did_not_close(
     assert len(theirs["queries"]["byKey"][0]["msgIds"]) == 1
 
 
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+def test_apache_serves_what_is_left_of_a_store_with_a_past(
+    name_server: NameServer, tmp_path: Path, is_closed: bool
+) -> None:
+    store = tmp_path / "store"
+    long_name = "%RETRY%" + "g" * 200  # too long for the first version of a record
+    config = SIZES | {"brokerIP1": "fe80::1", "mappedFileSizeCommitLog": 20_000}
+    with open_broker(f"file:{store}", mode="rw", create=True, config=config) as broker:
+        for name in ("kept", "gone", "again", "idle", long_name):
+            broker.create_topic(name, queues=2)
+        broker.send("idle", b"x")
+        for number in range(400):
+            for name in ("kept", "gone", "again"):
+                broker.send(name, b"%d" % number, keys=[f"k{number}"], queue_id=number % 2)
+        broker.delete_topic("gone")
+        broker.delete_topic("again")
+        broker.create_topic("again", queues=1)
+        broker.delete_before(100_000)
+        for number in range(20):
+            broker.send("again", b"%d" % number, keys=[f"k{number}"])
+            broker.send(long_name, b"%d" % number)
+    if not is_closed:
+        (store / "abort").write_text("0")
+    ours = used_topics(dump_ours(store))
+    first = ours["kept"]["queues"]["0"]["minOffset"]
+    sizes = {name: config[name] for name in SIZES}
+
+    with Broker(store, name_server, tmp_path, sizes) as apache:
+        theirs = served(apache, [Query("key", "again", "k19"), Query("key", "kept", "k399")])
+
+    assert used_topics(theirs["topics"]) == {
+        name: topic for name, topic in ours.items() if name != "gone"
+    }
+    assert 0 < first < 200
+    assert [queue["minOffset"] for queue in ours["idle"]["queues"].values()] == [1]
+    # After a crash Apache makes the index anew, from where its scan of the log began.
+    found = [len(answer["msgIds"]) for answer in theirs["queries"]["byKey"]]
+    assert found == [1, 1 if is_closed else 0]
+
+
 def test_apache_verifies_the_property_checksums_that_we_write(
     name_server: NameServer, tmp_path: Path
 ) -> None:
