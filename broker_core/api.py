@@ -183,6 +183,15 @@ class WaitingBroker(Protocol):
 
 
 @runtime_checkable
+class LocalBroker(Protocol):
+    """A broker over files of this machine, which someone may take away."""
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the store is still the one at its path, not deleted nor replaced by another."""
+
+
+@runtime_checkable
 class ProjectingBroker(Protocol):
     """A broker that sends only the columns that are asked for."""
 

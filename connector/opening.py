@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from broker_core import errors as core
+from broker_core.api import LocalBroker
 from broker_core.clients.address import BrokerKind
-from broker_core.clients.embedded import EmbeddedBroker
 from connector import errors
 from connector.secret import Secret
 
@@ -46,7 +46,7 @@ def cached_writer(client: ClientOptions) -> Broker:
 def _cached_broker(client: ClientOptions, mode: Mode) -> Broker:
     key = (os.getpid(), client, mode)
     known = _cached.get(key)
-    if isinstance(known, EmbeddedBroker) and not known.reader.is_in_place:
+    if isinstance(known, LocalBroker) and not known.is_in_place:
         # The store was deleted, and perhaps made anew: there is nothing left to close.
         with suppress(core.StorageError):
             forget(client, mode)

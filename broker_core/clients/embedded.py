@@ -106,6 +106,11 @@ class EmbeddedBroker(Closing):
         return self._address
 
     @property
+    def is_in_place(self) -> bool:
+        """Whether the store is still the one at its path, not deleted nor replaced by another."""
+        return self.reader.is_in_place
+
+    @property
     def writer(self) -> StoreWriter:
         """The store's writer; RequestError if the broker was opened for reading."""
         if self._writer is None:
