@@ -45,8 +45,7 @@ def cached_writer(client: ClientOptions) -> Broker:
 
 def _cached_broker(client: ClientOptions, mode: Mode) -> Broker:
     key = (os.getpid(), client, mode)
-    known = _cached.get(key)
-    if isinstance(known, LocalBroker) and not known.is_in_place:
+    if key in _cached and _is_gone(_cached[key]):
         # The store was deleted, and perhaps made anew: there is nothing left to close.
         with suppress(core.StorageError):
             forget(client, mode)
@@ -55,6 +54,10 @@ def _cached_broker(client: ClientOptions, mode: Mode) -> Broker:
             del _cached[other]  # inherited by a fork: its files and sockets are the parent's
         _cached[key] = open_client(client, mode)
     return _cached[key]
+
+
+def _is_gone(broker: object) -> bool:
+    return isinstance(broker, LocalBroker) and not broker.is_in_place
 
 
 def forget(client: ClientOptions, mode: Mode = "r") -> None:
