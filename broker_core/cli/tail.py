@@ -104,7 +104,7 @@ class _Follower:
         if self._wanted is None:
             return lines
         if not isinstance(self._broker, CountingBroker):
-            return [*lines, "stages: not known here, the broker filters where the messages are"]
+            return [*lines, "stages: the broker filters where the messages are; its log tells"]
         for stage, count in self._broker.filter_count.stages().items():
             work = f"examined {count.examined}, dropped {count.dropped}, read {count.size_bytes} B"
             lines.append(f"{stage}: {work}")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from broker_core.codec.frames import FrameBatch
 from broker_core.service.arrivals import Piece
-from broker_core.store.batch import Batch
 from broker_core.store.writer import StoreWriter
 from broker_core.types import QueueRef
 from broker_core.wire.frames import pack_frames
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from broker_core.codec.outgoing import Outgoing
     from broker_core.service.arrivals import Arrivals
-    from broker_core.store.batch import Part
+    from broker_core.store.batch import Batch, Part
     from broker_core.types import AppendResult
 
 
@@ -35,10 +34,7 @@ class AnnouncingWriter(StoreWriter):
         guard: Callable[[], None] | None = None,
     ) -> AppendResult:
         """Append a batch, as StoreWriter does, and announce it."""
-        batch = messages
-        if not isinstance(batch, Batch):
-            limit = self.settings.max_message_bytes
-            batch = Batch.of_messages(batch, max_message_bytes=limit)
+        batch = self.as_batch(messages)
         placed = super().append(batch, flush=flush, guard=guard)
         self.announce(batch, placed.queue_offsets)
         return placed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from broker_core.types import TopicInfo
     from broker_core.wire.limits import Limits
 
+_LOG = logging.getLogger(__name__)
 EXAMINED_BYTES = 32 << 20
 """How much is looked at before a filter's survivors are sent."""
 MOST_ROWS = 1 << 20
@@ -118,7 +120,11 @@ class Reading:
             if request.follow:
                 yield from self._follow(broker, wanted, wanted_filter, request, call)
             else:
+                before = broker.filter_count
                 yield from self._range(broker, wanted, wanted_filter, request)
+                if wanted_filter is not None:
+                    work = broker.filter_count - before
+                    _LOG.info("event=filtered queue=%s %s", queue, work)
 
     def _range(
         self,

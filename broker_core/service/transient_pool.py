@@ -81,7 +81,7 @@ class PooledWriter(AnnouncingWriter):
 
     def accept(self, batch: Batch) -> AppendResult:
         """Place a batch in memory; `commit` will write it."""
-        batch.make_ready()
+        batch = self.as_batch(batch).make_ready()
         with self.turn("append messages"):
             size_bytes = int(batch.sizes.sum())
             if self._has_failed or self.held_bytes + size_bytes > self.pool_bytes:
