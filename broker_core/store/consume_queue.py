@@ -193,20 +193,36 @@ class ConsumeQueue:
             return parts[0]
         return np.concatenate(parts) if parts else np.empty(0, dtype=ENTRY)
 
-    def written_end(self, known: int | None = None) -> int:
+    def written_end(self, known: int | None = None, *, may_have_holes: bool = False) -> int:
         """Return the offset of the first entry of zeros: what the bytes alone say the end is.
 
         With `known`, an end found before, it looks forward from there: one small read if nothing
-        was added. Without, it looks at the first entry of the last files and then searches one
-        file by halves.
+        was added. Without, it looks at the first entries of the last files and then searches one
+        file by halves. CorruptRecordError if a file lacks its first entry but not its second: of
+        all entries only the first of a log can be zeroed by one changed byte. After a loss of
+        power that is no damage (`may_have_holes`).
         """
         if known is not None and self.first <= known <= self.capacity:
             return self._probe_forward(known)
         for segment in reversed(self._log.segments):
             first = segment.base // ENTRY_BYTES
-            if self._is_written(first):
+            if self._is_begun(segment, may_have_holes=may_have_holes):
                 return self._search(first, segment.end // ENTRY_BYTES)
         return self.first
+
+    def _is_begun(self, segment: Segment, *, may_have_holes: bool) -> bool:
+        """Whether the first entry of a file is written."""
+        first = segment.base // ENTRY_BYTES
+        for _ in range(2):  # a writer that takes entries back zeroes one after the other
+            written = is_written(self.read(first, first + 2)).tolist()
+            if written != [False, True] or may_have_holes:
+                return any(written[:1])
+        message = (
+            f"Consume-queue file {segment.path} has nothing in entry {first}, but something in "
+            f"the one after it; restore it from a backup, or delete the queue's directory and let "
+            f"a writer rebuild it."
+        )
+        raise CorruptRecordError(message, segment.path)
 
     def _probe_forward(self, end: int) -> int:
         while True:

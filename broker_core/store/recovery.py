@@ -362,7 +362,7 @@ class _Survey:
     def _last_entry(self, queue: QueueKey) -> list[_LastEntry]:
         """The newest entry of a queue, if it has one."""
         view = ConsumeQueue(self._directory(queue))
-        end = view.written_end()
+        end = view.written_end(may_have_holes=True)
         entries = view.read(end - 1, end) if end > view.first else ()
         return [
             _LastEntry(queue, end - 1, int(entry["physical_offset"]), int(entry["size"]))

@@ -124,7 +124,7 @@ def _leads_beyond(root: Path, log: CommitLog, queue: QueueKey, planned: Recovery
     """
     topic, queue_id = queue
     entries = ConsumeQueue(root / "consumequeue" / topic / str(queue_id))
-    end = entries.written_end()
+    end = entries.written_end(may_have_holes=True)
     for entry in entries.read(end - 1, end) if end else ():
         place = int(entry["physical_offset"])
         try:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from broker_core import open_broker
 from broker_core.errors import CorruptRecordError
 from broker_core.store.consume_queue import (
     ENTRY,
@@ -15,6 +16,7 @@ from broker_core.store.consume_queue import (
     is_written,
 )
 from broker_core.store.segments import segment_name
+from tests.kit import stores
 
 GOLDEN_ENTRY = bytes.fromhex("0000000000000000000000a6000000000027a807")
 GOLDEN_FILLER = bytes.fromhex("00000000000000007fffffff0000000000000000")
@@ -122,3 +124,21 @@ def test_a_file_that_holds_no_whole_number_of_entries_is_corrupt(tmp_path: Path)
 
     with pytest.raises(CorruptRecordError, match="30 bytes long, not a multiple of 20"):
         ConsumeQueue(directory)
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_a_queue_whose_first_entry_lost_its_only_byte_is_damaged(tmp_path: Path, mode: str) -> None:
+    with stores.create(tmp_path / "store") as broker:
+        broker.create_topic("orders", queues=1)
+        for _ in range(3):
+            broker.send("orders", b"x")
+    path = tmp_path / "store" / "consumequeue" / "orders" / "0" / segment_name(0)
+    entry = path.read_bytes()[:20]
+    assert entry.count(0) == 19
+    path.write_bytes(bytes(20) + path.read_bytes()[20:])
+
+    with (
+        open_broker(tmp_path / "store", mode=mode) as broker,
+        pytest.raises(CorruptRecordError, match=r"has nothing in entry 0.*let a writer rebuild"),
+    ):
+        broker.read("orders") if mode == "r" else broker.send("orders", b"y")
