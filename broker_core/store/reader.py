@@ -31,8 +31,9 @@ from broker_core.store.foreign import require_store
 from broker_core.store.index_file import MAX_TIME_MS
 from broker_core.store.index_view import IndexView
 from broker_core.store.log_scan import LogScan, end_of_stretch
+from broker_core.store.mapped_memory import MappedMemory
 from broker_core.store.queue_view import QueueView
-from broker_core.store.segments import Segment, let_go
+from broker_core.store.segments import Segment
 from broker_core.store.settings import StoreSettings
 from broker_core.store.unclean import StoreState, examine_store
 from broker_core.types import QueueRef
@@ -79,6 +80,7 @@ class StoreReader:
         weakref.finalize(self, os.close, self._directory)
         self._progress = progress
         self.log = CommitLog(*log_directories)
+        self._memory = MappedMemory()
         self._views: dict[QueueKey, QueueView] = {}
         self._state: StoreState | None = None
         self._index: IndexView | None = None
@@ -258,7 +260,9 @@ class StoreReader:
                 name=str(segment.path),
             )
             end = int(starts[last - 1]) + int(sizes[last - 1])
-            let_go(buffer, int(starts[at]) - segment.base, end - segment.base)
+            first = int(starts[at]) - segment.base
+            mean_bytes = int(filled[last - at - 1]) / (last - at)
+            self._memory.has_read(buffer, first, end - segment.base, mean_bytes)
             at = last
 
     def _segment_of(
