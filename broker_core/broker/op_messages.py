@@ -107,7 +107,9 @@ def _numbers(
     commas = np.flatnonzero(text == _COMMA)
     ends = np.concatenate([commas, body_ends])
     ends.sort(kind="stable")  # two sorted runs: merged
-    ends = ends[np.append(True, ends[1:] != ends[:-1])]
+    is_new = np.ones(len(ends), dtype=np.bool_)
+    np.not_equal(ends[1:], ends[:-1], out=is_new[1:])
+    ends = ends[is_new]
     begins = np.concatenate([[0], ends[:-1]])
     is_after_comma = np.zeros(len(ends), dtype=np.bool_)
     is_after_comma[1:] = text[np.minimum(ends[:-1], len(text) - 1)] == _COMMA
