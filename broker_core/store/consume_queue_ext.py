@@ -84,11 +84,17 @@ class ConsumeQueueExt:
         self._log.refresh()
 
     def read(self, tags_codes: NDArray[np.int64]) -> ExtUnits:
-        """Follow the addresses among some tags codes; plain hashes are taken as they are."""
+        """Follow the addresses among some tags codes; plain hashes are taken as they are.
+
+        The codes are those of consecutive entries, whose units lie one after another. An address
+        that is out of order with a neighbour's may lead to another message's unit, so it says
+        nothing.
+        """
         codes = tags_codes.astype(np.int64)
         rows = np.flatnonzero(is_address(codes))
         known = np.ones(len(codes), dtype=np.bool_)
         known[rows] = False
+        rows = rows[_in_order(codes[rows])]
         times = np.zeros(len(codes), dtype=np.int64)
         lengths = np.zeros(len(codes), dtype=np.int16)
         pieces: list[tuple[NDArray[np.intp], NDArray[np.uint8]]] = []
@@ -109,6 +115,15 @@ class ConsumeQueueExt:
         for found, piece in pieces:
             bitmaps[found, : piece.shape[1]] = piece
         return ExtUnits(known, codes, times, lengths, bitmaps)
+
+
+def _in_order(addresses: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which addresses are above the one before and below the one behind."""
+    rises = addresses[1:] > addresses[:-1]
+    fits = np.ones(len(addresses), dtype=np.bool_)
+    fits[1:] &= rises
+    fits[:-1] &= rises
+    return fits
 
 
 def _heads(

@@ -125,6 +125,25 @@ def test_bitmaps_are_not_used_once_a_broker_was_killed(tmp_path: Path) -> None:
     assert broker.filter_count.sql.examined > 100
 
 
+def test_an_entry_with_another_messages_bitmap_is_evaluated(tmp_path: Path) -> None:
+    root = fixtures.extract("bloom-5.5", tmp_path)
+    path = root / "consumequeue" / "Filtered" / "0" / "00000000000000000000"
+    with open_r(root) as broker:
+        wanted_offsets = broker.read("Filtered", sql="price > 50.5")["queueOffset"].to_pylist()
+        used = broker.filter_count.bitmap.dropped
+    first = next(offset for offset in wanted_offsets if 20 < offset < 90)
+    data = bytearray(path.read_bytes())
+    for other in (first - 1, first + 1, first - 9, first + 9):
+        data[first * 20 + 12 : first * 20 + 20] = data[other * 20 + 12 : other * 20 + 20]
+        path.write_bytes(data)
+
+        with open_r(root) as broker:
+            found = broker.read("Filtered", sql="price > 50.5")["queueOffset"].to_pylist()
+
+        assert found == wanted_offsets
+    assert used > 50
+
+
 @pytest.mark.parametrize("damage", ["{", "[]", '{"filterDataByTopic":{"Filtered":7}}'])
 def test_a_damaged_list_of_registered_filters_costs_work_and_no_message(
     tmp_path: Path, damage: str

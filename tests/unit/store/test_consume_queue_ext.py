@@ -56,6 +56,16 @@ def test_units_are_followed_across_files(tmp_path: Path) -> None:
     assert units.bitmaps[2:4].tolist() == [[0x81, 2], [ord("z"), 0]]
 
 
+def test_an_address_that_leads_to_another_messages_unit_is_unknown(tmp_path: Path) -> None:
+    ext = make(tmp_path / "0", b"".join(unit(number, 1, b"") for number in range(5)))
+    codes = np.array([address_of(20 * number) for number in (0, 1, 4, 3, 4)])
+
+    units = ext.read(codes)
+
+    assert units.is_known.tolist() == [True, True, False, False, True]
+    assert units.tags_codes[[0, 1, 4]].tolist() == [0, 1, 4]
+
+
 def test_an_address_that_leads_nowhere_is_unknown(tmp_path: Path) -> None:
     ext = make(tmp_path / "0", unit(11, 1, b"") + b"\xff\xff")
     codes = np.array([address_of(20), address_of(50), address_of(90), address_of(1 << 40)])
