@@ -8,6 +8,7 @@ tell: RocketMQ guards bodies by a checksum and places by repeating them, but not
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from broker_core.broker.dumping import Dump
 from broker_core.cli.message_document import message_document
 from broker_core.errors import CorruptRecordError
+from broker_core.store.check import check
 from broker_core.store.checkpoint import read_checkpoint
 from broker_core.store.consume_queue_ext import ConsumeQueueExt
 from broker_core.store.index_file import IndexFile
@@ -131,6 +133,49 @@ def test_a_changed_byte_of_a_crashed_log_is_reported_or_harmless(crashed: Path) 
 
 def test_a_changed_byte_of_a_crashed_consume_queue_is_harmless(crashed: Path) -> None:
     the_law_holds(crashed, "consumequeue", guarded_dump, examples=15)
+
+
+def filtered(root: Path) -> list[list[int]]:
+    """What a registered expression chooses of the store with bitmaps."""
+    with stores.open_r(root) as broker:
+        return [
+            broker.read("Filtered", queue.queue_id, sql="price > 50.5")["queueOffset"].to_pylist()
+            for queue in broker.offsets("Filtered")
+        ]
+
+
+def test_a_changed_byte_of_an_address_never_drops_a_wanted_message(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    root = fixtures.extract("bloom-5.5", tmp_path_factory.mktemp("damage"))
+    the_law_holds(root, "consumequeue/Filtered", filtered, examples=30)
+
+
+@settings(max_examples=25)
+@given(place=st.tuples(st.integers(0, 6), st.integers(0, 4095), st.integers(1, 255)))
+def test_a_changed_byte_of_the_checkpoint_costs_time_and_no_message(
+    tmp_path_factory: pytest.TempPathFactory, place: tuple[int, int, int]
+) -> None:
+    """The marker of the last writer lies in it, in two slots from 2048 on."""
+    spot, anywhere, bits = place
+    position = anywhere if spot == 0 else (spot - 1) * 512 % 1024 + 2048 + anywhere % 156
+    root = tmp_path_factory.mktemp("checkpoint") / "store"
+    with stores.create(root) as broker:
+        broker.create_topic("orders", queues=1)
+        for number in range(5):
+            broker.send("orders", b"%d" % number, keys=["k"])
+        if spot % 2:  # as a process leaves it that was killed
+            shutil.copytree(root, root.with_name("killed"))
+    root = root.with_name("killed") if spot % 2 else root
+    stores.flip(root / "checkpoint", position, bits)
+
+    with contextlib.suppress(CorruptRecordError):
+        with stores.open_r(root) as reader:
+            assert reader.read("orders").num_rows == 5
+        with stores.open_rw(root) as writer:
+            assert writer.send("orders", b"5").queue_offset == 5
+            assert writer.query("orders", "k").num_rows == 5
+        assert check(root) == []
 
 
 @settings(max_examples=EXAMPLES)
