@@ -34,7 +34,7 @@ from broker_core.filter.counts import FilterCount
 from broker_core.filter.pipeline import MessageFilter, Pipeline
 from broker_core.filter.registered import Registrations
 from broker_core.store.files import storage_error
-from broker_core.store.foreign import require_store
+from broker_core.store.foreign import require_log, require_store
 from broker_core.store.reader import StoreReader
 from broker_core.store.session import SessionOptions, now_ms
 from broker_core.store.settings import StoreSettings
@@ -93,6 +93,7 @@ class EmbeddedBroker(Closing):
         try:
             if mode == "r":
                 require_store(root, settings.commit_log_directories(root))
+                require_log(root, settings.commit_log_directories(root))
                 agree = settings.agreeing_with if settings.given else settings.recalling
                 return cls(address, StoreReader(root, agree(root), progress=progress))
             writer = StoreWriter.open(root, settings, create=create, options=options)

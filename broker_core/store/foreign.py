@@ -7,7 +7,7 @@ refused by name: a reader that did not know them would find an empty store.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from broker_core.errors import (
@@ -17,7 +17,9 @@ from broker_core.errors import (
     StoreNotFoundError,
 )
 from broker_core.store import config_files
-from broker_core.store.segments import list_directories, list_names
+from broker_core.store.consume_queue import list_queues
+from broker_core.store.files import is_zero
+from broker_core.store.segments import list_directories, list_names, list_segments
 
 _BATCH_QUEUES = "batchconsumequeue"
 _SIGNS_OF_A_STORE = ("commitlog", "consumequeue", "checkpoint")
@@ -51,6 +53,24 @@ def require_store(root: Path, log_directories: Iterable[Path]) -> None:
         )
         raise StoreNotFoundError(message)
     _refuse_rocksdb(root)
+
+
+def require_log(root: Path, log_directories: Collection[Path]) -> None:
+    """Raise CorruptRecordError if queues hold messages and there is not one file of the log.
+
+    It is lost, or lies elsewhere. A writer, as RocketMQ does, would drop the queues and begin anew.
+    """
+    if any(map(list_names, log_directories)):
+        return
+    for topic, queue_id in list_queues(root / "consumequeue"):
+        segments = list_segments(root / "consumequeue" / topic / str(queue_id))
+        if any(not is_zero(segment.path, 0) for segment in segments):
+            message = (
+                f"The store at {root} has messages in queue {topic}/{queue_id}, but no commit log "
+                f"in {', '.join(map(str, log_directories))}. Give the storePathCommitLog of its "
+                f"broker with config=, or restore the files."
+            )
+            raise CorruptRecordError(message, root)
 
 
 def _refuse_dledger(root: Path, names: set[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker_core import open_broker
-from broker_core.errors import FormatVersionError, StoreNotFoundError
+from broker_core.errors import CorruptRecordError, FormatVersionError, StoreNotFoundError
 from broker_core.store.check import check
 from tests.kit import stores
 
@@ -138,3 +138,22 @@ def test_records_of_batch_topics_are_left_alone_by_recovery(tmp_path: Path) -> N
         writer.send("orders", b"6")
         assert writer.read("orders")["body"].to_pylist() == [b"0", b"2", b"4", b"6"]
     assert not (root / "consumequeue" / "batched").exists()
+
+
+def test_queues_without_their_log_are_not_read_as_an_empty_store(root: Path) -> None:
+    (root / "commitlog").rename(root.with_name("log"))
+    before = stores.snapshot(root)
+
+    with pytest.raises(CorruptRecordError, match=r"queue orders/0, but no commit log in .*config="):
+        open_broker(root)
+    config = {"storePathCommitLog": str(root.with_name("log"))}
+    with open_broker(root, config=config) as broker:
+        assert broker.read("orders").num_rows == 1
+    assert stores.snapshot(root) == before
+
+
+def test_a_store_without_a_message_needs_no_log(tmp_path: Path) -> None:
+    with stores.create(tmp_path / "store") as broker:
+        broker.create_topic("orders", queues=1)
+    with stores.open_r(tmp_path / "store") as reader:
+        assert reader.read("orders").num_rows == 0
