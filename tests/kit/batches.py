@@ -108,9 +108,10 @@ def index_bytes(root: Path) -> list[bytes]:
 
 def rebuilt_index(root: Path, scratch: Path, settings: StoreSettings) -> list[bytes]:
     """What the index files would be if the whole log were indexed from its first record."""
+    handles = OpenFiles(OsFiles())
     writer = IndexWriter(
         scratch / "index",
-        OpenFiles(OsFiles()),
+        handles,
         slots=settings.index_slots,
         entries=settings.index_entries,
     )
@@ -129,6 +130,7 @@ def rebuilt_index(root: Path, scratch: Path, settings: StoreSettings) -> list[by
             writer.put(
                 fields.index_hashes, fields.physical_offsets[rows], fields.store_timestamps[rows]
             )
+    handles.close_all()
     return index_bytes(scratch)
 
 
