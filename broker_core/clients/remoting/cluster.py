@@ -89,8 +89,13 @@ class ClusterBroker(Closing):
         return sorted(self._namespace.unwrap(name) for name in self._known_topics())
 
     def describe(self, topic: str) -> TopicInfo:
-        """Return what the brokers say of a topic now; numbers of queues are sums over brokers."""
-        return self._own_info(self._topics.describe(self._wrap(topic)))
+        """Return what the brokers say of a topic now; numbers of queues are sums over brokers.
+
+        Who writes asks first: a client with mode="rw" waits for brokers that restart as it does
+        when it sends.
+        """
+        patience_ms = self._settings.send_timeout_ms if self._mode == "rw" else 0
+        return self._own_info(self._topics.describe(self._wrap(topic), patience_ms))
 
     def create_topic(self, topic: str, queues: int = 4, *, exist_ok: bool = False) -> TopicInfo:
         """Make a topic with so many queues in all, spread over the cluster's masters."""

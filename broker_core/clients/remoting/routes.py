@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from broker_core.clients.remoting.name_servers import NameServers
+from broker_core.clients.remoting.retry import Backoff, Deadline
 from broker_core.clients.remoting.route import TopicRoute
 from broker_core.errors import TopicNotFoundError, UnavailableError
 
@@ -51,6 +52,21 @@ class Routes:
             route = known  # Name servers come and go; who holds the topic hardly changes.
         self._known[topic] = now, route
         return route
+
+    def await_brokers(self, topic: str, patience_ms: int) -> TopicRoute:
+        """The route of a topic as it is now; brokers that are absent have so long to come back.
+
+        They have it only while a name server answers: an address may simply be wrong.
+        """
+        deadline, backoff = Deadline.after_ms(patience_ms), Backoff()
+        while True:
+            try:
+                return self.find(topic, max_age_s=0.0)
+            except UnavailableError:
+                if deadline.has_passed:
+                    raise
+                self._name_servers.cluster()
+                backoff.pause(deadline)
 
     def expire(self, topic: str) -> None:
         """Look a route up again when it is asked for next: it may have changed."""

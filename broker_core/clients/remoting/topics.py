@@ -39,9 +39,12 @@ class Topics:
         """Return all topics, system topics included, sorted."""
         return self._directory.name_servers.topics()
 
-    def describe(self, topic: str) -> TopicInfo:
-        """Return what the brokers say of a topic now; TopicNotFoundError if there is none."""
-        return topic_info(self._directory.routes.find(check_topic(topic), max_age_s=0.0))
+    def describe(self, topic: str, patience_ms: int = 0) -> TopicInfo:
+        """Return what the brokers say of a topic now; TopicNotFoundError if there is none.
+
+        Brokers that restart are waited for, as long as `patience_ms`.
+        """
+        return topic_info(self._directory.routes.await_brokers(check_topic(topic), patience_ms))
 
     def create(self, topic: str, queues: int, *, exist_ok: bool) -> TopicInfo:
         """Make a topic with so many queues in all; TopicExistsError unless `exist_ok`."""

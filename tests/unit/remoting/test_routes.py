@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 
 import pytest
@@ -200,6 +201,23 @@ def test_all_brokers_down_is_unavailable_not_missing() -> None:
 
         with pytest.raises(UnavailableError, match="broker-a"):
             routes.find("orders", max_age_s=0)
+
+
+def test_brokers_that_restart_are_waited_for_while_a_name_server_answers() -> None:
+    with FakeCluster(FakeBroker("broker-a", {"orders": 1})) as cluster:
+        routes = Routes(name_servers(cluster.name_server))
+        cluster.registered.clear()
+        with pytest.raises(UnavailableError, match="No broker is registered"):
+            routes.await_brokers("orders", patience_ms=0)
+
+        back = threading.Timer(0.05, cluster.registered.add, ["broker-a"])
+        back.start()
+        route = routes.await_brokers("orders", patience_ms=60_000)
+        back.join()
+
+        assert route.readable() == [QueueRef("orders", "broker-a", 0)]
+    with pytest.raises(UnavailableError):  # at once: nobody answers any more
+        routes.await_brokers("orders", patience_ms=3_600_000)
 
 
 @pytest.mark.parametrize(
