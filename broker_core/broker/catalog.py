@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from broker_core.broker.topics import TopicConfig, TopicTable
 from broker_core.codec.legal_names import check_topic, is_legal_topic
 from broker_core.errors import RequestError, TopicNotFoundError
-from broker_core.store.config_files import backup
+from broker_core.store.config_files import Version, versions
 from broker_core.store.foreign import batch_queue_error, batch_queue_ids, batch_queue_topics
 from broker_core.store.segments import is_path_part
 from broker_core.types import QueueRef, TopicInfo
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 TOPICS_FILE = Path("config") / "topics.json"
 
-_Signature = tuple[tuple[int, int, int] | None, ...]
-
 
 class Catalog:
     """The topics of one store, as of each call. Not thread-safe."""
@@ -34,14 +32,14 @@ class Catalog:
         self._reader = reader
         self._path = reader.root / TOPICS_FILE
         self._table = TopicTable()
-        self._signature: _Signature | None = None
+        self._versions: tuple[Version | None, Version | None] | None = None
 
     def table(self) -> TopicTable:
         """Return the configured topics; the file is read again when it has changed."""
-        signature = tuple(_stamp(path) for path in (self._path, backup(self._path)))
-        if signature != self._signature:
+        found = versions(self._path)
+        if found != self._versions:
             self._table = TopicTable.load(self._path)
-            self._signature = signature
+            self._versions = found
         return self._table
 
     def names(self) -> list[str]:
@@ -118,11 +116,3 @@ class Catalog:
         advice = f"did you mean {near[0]}?" if near else "create it, or list topics for the names."
         message = f"Topic {topic} does not exist in {self._reader.root}; {advice}"
         return TopicNotFoundError(message)
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -25,7 +25,8 @@ from broker_core.broker.finding import APACHE_LIMIT, as_table, find_by_id, find_
 from broker_core.broker.messages import message_properties, single_message
 from broker_core.broker.topics import PERM_WRITE
 from broker_core.broker.transactions import Transactions
-from broker_core.clients.reading import Closing, TableWish, range_between
+from broker_core.clients.reading import TableWish, range_between
+from broker_core.closing import Closing
 from broker_core.codec.ids import UniqueIds, offset_id
 from broker_core.codec.javahash import index_hash, java_hash
 from broker_core.codec.legal_names import check_group

@@ -1,10 +1,9 @@
-"""What every kind of broker does alike: reading a range as a table, and being closed by `with`."""
+"""What every kind of broker does alike: reading a range as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -14,25 +13,6 @@ from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 
 if TYPE_CHECKING:
     from broker_core.codec.frames import FrameBatch
-
-
-class Closing:
-    """Something that is closed at the end of a `with` block."""
-
-    def close(self) -> None:
-        """Give everything back."""
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class TableWish(NamedTuple):

@@ -18,14 +18,13 @@ import numpy as np
 
 from broker_core.errors import StorageError
 from broker_core.filter.bloom import BloomShape
-from broker_core.store.config_files import backup, load
+from broker_core.store.config_files import Version, load, versions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LOG = logging.getLogger(__name__)
 _FILE = Path("config") / "consumerFilter.json"
-_Stamps = tuple[tuple[int, int, int] | None, tuple[int, int, int] | None]
 # A message is dispatched, and its bitmap made, a little after it was stored.
 _DISPATCH_LAG_MS = 1000
 
@@ -77,7 +76,7 @@ class RegisteredFilter:
 def load_registered(root: Path) -> tuple[RegisteredFilter, ...]:
     """The filters that are registered with the broker of the store at `root`; often none."""
     # The older of file and backup, since the backup is read if the file turns out to be torn.
-    times = [stamp[1] for stamp in _stamps(root) if stamp is not None]
+    times = [found.modified_ns for found in versions(root / _FILE) if found is not None]
     return registered_filters(load(root / _FILE), min(times) // 1_000_000) if times else ()
 
 
@@ -86,7 +85,7 @@ class Registrations:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._stamps: _Stamps = (None, None)
+        self._versions: tuple[Version | None, Version | None] = (None, None)
         self._filters: tuple[RegisteredFilter, ...] = ()
 
     def find(self, topic: str, expression: str) -> RegisteredFilter | None:
@@ -94,29 +93,15 @@ class Registrations:
 
         A file that can't be read costs work, no verdict: then there is none.
         """
-        stamps = _stamps(self._root)
-        if stamps != self._stamps:
+        found = versions(self._root / _FILE)
+        if found != self._versions:
             try:
                 self._filters = load_registered(self._root)
             except StorageError as error:
                 _LOG.warning("registered filters ignored: reason=%s", error)
                 self._filters = ()
-            self._stamps = stamps
+            self._versions = found
         return registration_of(self._filters, topic, expression)
-
-
-def _stamps(root: Path) -> _Stamps:
-    """What tells one version of the file, and of its backup, from another; the time is second."""
-    path = root / _FILE
-    return _stamp(path), _stamp(backup(path))
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def registered_filters(

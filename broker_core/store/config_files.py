@@ -17,7 +17,7 @@ import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker_core.errors import CorruptRecordError
 from broker_core.store.files import make_directory, storage_error, write_new
@@ -33,6 +33,14 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<lead>[{,]\s*)(?P<key>-?[0-9]+)(?=\s*
 
 class _DamagedError(ValueError):
     """A text that is no configuration document."""
+
+
+class Version(NamedTuple):
+    """Which file it is, and when it was last written."""
+
+    inode: int
+    size_bytes: int
+    modified_ns: int
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -68,6 +76,22 @@ def render(document: Mapping[str, Any]) -> str:
 def backup(path: Path) -> Path:
     """Return where the version before the current one is kept."""
     return path.with_name(path.name + ".bak")
+
+
+def versions(path: Path) -> tuple[Version | None, Version | None]:
+    """What tells one content of a file, and of its backup, from another; None where there is none.
+
+    Looked at before `load`, an unchanged answer means that loading again would give the same.
+    """
+    return _version(path), _version(backup(path))
+
+
+def _version(path: Path) -> Version | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return Version(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def load(path: Path) -> dict[str, Any]:

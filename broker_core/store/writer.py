@@ -24,9 +24,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from broker_core.closing import Closing
 from broker_core.errors import ConfigError, StorageError
 from broker_core.store import retention
 from broker_core.store.batch import Batch
@@ -57,7 +57,7 @@ _UNDER_WAY = (TailState.APPENDING, TailState.DISPATCHING)
 _LOG = logging.getLogger(__name__)
 
 
-class StoreWriter:
+class StoreWriter(Closing):
     """One store, open for writing; several processes may each have one. See the module.
 
     Use `open`. Safe to use from several threads, which take turns.
@@ -209,17 +209,6 @@ class StoreWriter:
         finally:
             self._is_closed = True
             self._session.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # Retention
 

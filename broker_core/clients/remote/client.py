@@ -19,12 +19,13 @@ import pyarrow as pa
 from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from broker_core.broker.finding import APACHE_LIMIT
 from broker_core.broker.messages import message_properties, single_record
-from broker_core.clients.reading import Closing, TableWish, range_between
+from broker_core.clients.reading import TableWish, range_between
 from broker_core.clients.remote.options import RemoteOptions
 from broker_core.clients.remote.process_state import ProcessState
 from broker_core.clients.remote.pulling import pull, pull_columns
 from broker_core.clients.remote.sending import Parcel, single_bytes
 from broker_core.clients.remote.transactions import RemoteTransactions
+from broker_core.closing import Closing
 from broker_core.codec.decode import ALL_COLUMNS, decode, schema_of
 from broker_core.codec.ids import offset_id
 from broker_core.codec.javahash import index_hash, java_hash

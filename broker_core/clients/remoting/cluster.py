@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
-from broker_core.clients.reading import Closing, TableWish, range_between
+from broker_core.clients.reading import TableWish, range_between
 from broker_core.clients.remoting.directory import Directory
 from broker_core.clients.remoting.endpoint import Endpoint
 from broker_core.clients.remoting.finding import Finding
@@ -32,6 +32,7 @@ from broker_core.clients.remoting.settings import ClusterSettings
 from broker_core.clients.remoting.topics import Topics
 from broker_core.clients.remoting.transactions import ClusterHalf, Transactions
 from broker_core.clients.remoting.writing import Writing
+from broker_core.closing import Closing
 from broker_core.errors import OffsetRangeError, RequestError, UnsupportedError
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef

@@ -6,12 +6,11 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import Self
 
 from broker_core.clients.remoting.command import Command, Flag
 from broker_core.clients.remoting.endpoint import Endpoint
 from broker_core.clients.remoting.frame import FrameReader, HeaderForm, encode_frame
+from broker_core.closing import Closing
 
 Answer = Command | bytes | None
 """A command is framed, bytes are sent as they are, None hangs up."""
@@ -29,7 +28,7 @@ def answer(
     return Command(code, request.opaque, Flag.RESPONSE, ext or {}, body, remark)
 
 
-class Peer:
+class Peer(Closing):
     """Listens from construction on; `requests` are all that came, over all connections.
 
     `answered` counts those that have been dealt with.
@@ -59,17 +58,6 @@ class Peer:
         self._listener.close()
         self.hang_up()
         self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
