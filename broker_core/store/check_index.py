@@ -74,8 +74,9 @@ class IndexCheck:
 
     def _chains(self, slot_count: int) -> Iterator[str]:
         slots = (self._hashes % self._file.slots).astype(np.int32)
-        used, packed = group(slots)
-        expected = link(used, packed, np.zeros(len(used), dtype=np.int32), FIRST_ENTRY)
+        groups = group(slots)
+        used = groups.slots
+        expected = link(groups, np.zeros(len(used), dtype=np.int32), FIRST_ENTRY)
         wrong = np.flatnonzero(expected.previous != self._previous)
         if len(wrong):
             row = int(wrong[0])
@@ -84,7 +85,7 @@ class IndexCheck:
                 f"{int(expected.previous[row])}"
             )
         table = np.zeros(self._file.slots, dtype=np.int32)
-        table[expected.slots] = expected.newest
+        table[used] = expected.newest
         found = self._file.slot_values().astype(np.int32)
         wrong = np.flatnonzero(table != found)
         if len(wrong):

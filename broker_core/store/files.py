@@ -5,19 +5,27 @@ fail, shorten, drop or reorder any of them, and is told by name where a writer i
 a test can stop it there. What the writers need on top of single calls (write all of it, create at
 full size, zero what is not zero) are functions over the seam, and so behave the same under a fake.
 
-Nothing is ever written through a map: a store into a sparse map on a full disk is a signal that
-kills the process, a pwrite is an error with a number.
+Bytes are written by pwrite: a store into a sparse map on a full disk is a signal that kills the
+process, a pwrite is an error with a number. The one exception is `scatter`, for bytes that have
+their place on the disk already (slot_table.py).
 """
 
 from __future__ import annotations
 
 import errno
+import mmap
 import os
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from broker_core.errors import DiskFullError, StorageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Bytes = bytes | bytearray | memoryview
 
@@ -59,6 +67,32 @@ class Failpoint(StrEnum):
     TOPIC_MOVED_AWAY = "topic-moved-away"
 
 
+@dataclass(frozen=True)
+class SharedMap:
+    """Items of one kind in a file, mapped from `offset` on; who sets one, sets it in the file."""
+
+    items: NDArray[Any]
+    offset: int
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, descriptor: int, kind: np.dtype[Any], offset: int, count: int) -> SharedMap:
+        """Map `count` items of an open file, which must have them all."""
+        pages = mmap.mmap(descriptor, offset + kind.itemsize * count)
+        found = os.fstat(descriptor)
+        items: NDArray[Any] = np.ndarray((count,), kind, buffer=pages, offset=offset)
+        return cls(items, offset, found.st_dev, found.st_ino)
+
+    def is_of(self, path: Path) -> bool:
+        """Whether the file is still the one that has this name: a mapped inode is not used anew."""
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            return False
+        return (found.st_dev, found.st_ino) == (self.device, self.inode)
+
+
 class Files(Protocol):
     """The calls of the operating system that change files. They raise OSError and nothing else."""
 
@@ -73,6 +107,11 @@ class Files(Protocol):
 
     def pwrite(self, descriptor: int, data: Bytes, offset: int) -> int:
         """Write some of `data` and return how many bytes; `write_at` writes all."""
+
+    def scatter(
+        self, descriptor: int, shared: SharedMap, places: NDArray[np.int64], values: NDArray[Any]
+    ) -> None:
+        """Set the items at `places` of a mapped file, all of whose bytes have been written once."""
 
     def truncate(self, descriptor: int, size: int) -> None:
         """Set a file's length; growth reads as zeros and takes no space."""
@@ -118,6 +157,13 @@ class OsFiles:
     def pwrite(self, descriptor: int, data: Bytes, offset: int) -> int:
         """See Files."""
         return os.pwrite(descriptor, data, offset)
+
+    def scatter(
+        self, descriptor: int, shared: SharedMap, places: NDArray[np.int64], values: NDArray[Any]
+    ) -> None:
+        """See Files; the map is the file."""
+        del descriptor
+        shared.items[places] = values
 
     def truncate(self, descriptor: int, size: int) -> None:
         """See Files."""

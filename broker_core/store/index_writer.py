@@ -4,9 +4,8 @@ The layout is index_file.py's. A put of n keys into a file writes, in this order
 behind the last one, the header that counts them, the slots that lead to them. A process that dies
 in between leaves slots that point only to whole entries, so following `previous` from any slot
 until it is below the old count restores what the slot held: that is what `rewind` does, to the
-position that the tail marker recorded. Slots are read and written in one piece when many change,
-one by one when few do; the newest file's header and, once it was read whole, its slot table are
-remembered until `forget`.
+position that the tail marker recorded. How slots are read and set is slot_table.py's; the newest
+file's header is remembered until `forget`.
 
 Not thread-safe; only the holder of the store's lock may use it.
 """
@@ -29,12 +28,11 @@ from broker_core.store.index_file import (
     ENTRY,
     ENTRY_BYTES,
     HEADER_BYTES,
-    SLOT,
-    SLOT_BYTES,
     IndexHeader,
     entry_position,
     list_index_files,
 )
+from broker_core.store.slot_table import SlotTable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,8 +42,6 @@ if TYPE_CHECKING:
 FIRST_ENTRY = 1
 EMPTY_HEADER = IndexHeader()
 _MAX_SECONDS = (1 << 31) - 1
-# Up to here single reads and writes of slots are cheaper than one of the whole table.
-_FEW_SLOTS = 2048
 _NAME_DIGITS = 17
 _UNNAMED = "next.tmp"
 
@@ -59,11 +55,19 @@ class IndexPosition:
 
 
 @dataclass(frozen=True, slots=True)
+class Groups:
+    """Rows of a put by slot: those of slots[i] begin at starts[i] of `rows`, in put order."""
+
+    slots: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
 class Chains:
     """What a put changes: each new entry's predecessor, and the new value of each touched slot."""
 
     previous: NDArray[np.int32]
-    slots: NDArray[np.int64]
     newest: NDArray[np.int32]
     fresh_slots: int
 
@@ -87,7 +91,7 @@ class IndexWriter:
         self._capacity = entries
         self._clock_ms = clock_ms
         self._position: IndexPosition | None = None
-        self._table: NDArray[np.int32] | None = None
+        self._table: SlotTable | None = None
 
     @property
     def position(self) -> IndexPosition:
@@ -99,7 +103,6 @@ class IndexWriter:
     def forget(self) -> None:
         """Read the newest file again next time: another process may have written."""
         self._position = None
-        self._table = None
 
     def put(
         self,
@@ -133,7 +136,6 @@ class IndexWriter:
 
         Slots first, while the entries that lead back are still there; entries last.
         """
-        self._table = None
         for path in reversed(list_index_files(self._directory)):
             if int(path.name) > position.name:
                 self._handles.delete(path)
@@ -168,7 +170,6 @@ class IndexWriter:
         self._handles.create(unnamed, index_file.file_size(self._slots, self._capacity))
         self._handles.rename(unnamed, path)
         self._position = IndexPosition(name, header)
-        self._table = None
         self._reach(Failpoint.INDEX_CREATED)
 
     def _put_part(
@@ -182,9 +183,10 @@ class IndexWriter:
         path = self._path(position.name)
         before = position.header
         slots = hashes % np.int32(self._slots)
-        used, order = group(slots)
-        held = valid(self._held(path, used), before.entry_count)
-        chains = link(used, order, held, before.entry_count)
+        groups = group(slots)
+        table = self._table_of(path)
+        held = valid(table.held(groups.slots), before.entry_count)
+        chains = link(groups, held, before.entry_count)
         after = grown(before, physical_offsets, store_timestamps, chains.fresh_slots)
         entries = np.empty(len(hashes), dtype=ENTRY)
         entries["key_hash"] = hashes
@@ -196,45 +198,23 @@ class IndexWriter:
         self._reach(Failpoint.INDEX_ENTRIES_WRITTEN)
         self._handles.write(path, after.encode(), 0)
         self._reach(Failpoint.INDEX_HEADER_WRITTEN)
-        self._write_slots(path, used, chains.newest)
+        table.put(groups.slots, chains.newest)
         self._reach(Failpoint.INDEX_SLOTS_WRITTEN)
         self._position = replace(position, header=after)
 
-    def _held(self, path: Path, wanted: NDArray[np.int64]) -> NDArray[np.int32]:
-        """What some slots hold; when they are many, the whole table is read and remembered."""
-        if self._table is None and len(wanted) > _FEW_SLOTS:
-            data = self._handles.read(path, SLOT_BYTES * self._slots, HEADER_BYTES)
-            self._table = np.frombuffer(data, dtype=SLOT).copy()
-        if self._table is not None:
-            return self._table[wanted].astype(np.int32)
-        single = [
-            self._handles.read(path, SLOT_BYTES, HEADER_BYTES + SLOT_BYTES * slot)
-            for slot in wanted.tolist()
-        ]
-        return np.frombuffer(b"".join(single), dtype=SLOT).astype(np.int32)
-
-    def _write_slots(self, path: Path, slots: NDArray[np.int64], values: NDArray[np.int32]) -> None:
-        """Set some slots; when they are many, in one write from the first to the last."""
-        encoded = values.astype(SLOT)
-        if self._table is not None:
-            self._table[slots] = encoded
-        if self._table is not None and len(slots) > _FEW_SLOTS:
-            first, last = int(slots[0]), int(slots[-1])
-            run = self._table[first : last + 1].data.cast("B")
-            self._handles.write(path, run, HEADER_BYTES + SLOT_BYTES * first)
-            return
-        single = encoded.tobytes()
-        for row, slot in enumerate(slots.tolist()):
-            value = single[SLOT_BYTES * row : SLOT_BYTES * (row + 1)]
-            self._handles.write(path, value, HEADER_BYTES + SLOT_BYTES * slot)
+    def _table_of(self, path: Path) -> SlotTable:
+        """The slots of a file: of the one that has this name now, whoever gave it the name."""
+        if self._table is None or not self._table.is_of(path):
+            self._table = SlotTable(path, self._handles, self._slots)
+        return self._table
 
     def _rewind_slots(self, path: Path, count: int) -> None:
         """Lead every slot back to its newest entry below `count`."""
         if count <= FIRST_ENTRY:
             self._handles.zero(path, HEADER_BYTES, entry_position(self._slots, 0))
             return
-        data = self._handles.read(path, SLOT_BYTES * self._slots, HEADER_BYTES)
-        values = np.frombuffer(data, dtype=SLOT).astype(np.int64)
+        table = self._table_of(path)
+        values = table.all().astype(np.int64)
         changed = np.flatnonzero(values >= count)
         if not len(changed):
             return
@@ -249,18 +229,14 @@ class IndexWriter:
                 f"entry {count}; delete the index directory, the next writer makes it anew."
             )
             raise CorruptRecordError(message, path)
-        self._write_slots(path, changed, held.astype(np.int32))
+        table.put(changed, held.astype(np.int32))
 
     def _path(self, name: int) -> Path:
         return self._directory / f"{name:0{_NAME_DIGITS}d}"
 
 
-def group(slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(distinct slots ascending, keys packed as slot << 32 | row in that order).
-
-    Rows of one slot stay in put order. Sorting packed integers is several times faster than a
-    stable argsort of the slots.
-    """
+def group(slots: NDArray[np.int32]) -> Groups:
+    """Rows by slot. Sorting packed integers is several times faster than a stable argsort."""
     packed = slots.astype(np.int64) << 32
     packed |= np.arange(len(slots), dtype=np.int64)
     packed.sort()
@@ -268,27 +244,25 @@ def group(slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64
     is_first = np.empty(len(packed), dtype=np.bool_)
     is_first[0] = True
     np.not_equal(sorted_slots[1:], sorted_slots[:-1], out=is_first[1:])
-    return sorted_slots[is_first], packed
+    starts = np.flatnonzero(is_first)
+    packed &= 0xFFFFFFFF
+    return Groups(sorted_slots[starts], packed, starts)
 
 
-def link(
-    used: NDArray[np.int64], packed: NDArray[np.int64], held: NDArray[np.int32], first: int
-) -> Chains:
+def link(groups: Groups, held: NDArray[np.int32], first: int) -> Chains:
     """Chain new entries `first`, `first` + 1, ... to each other and to what their slots held.
 
-    `used` and `packed` are group's; `held` is the value of each used slot, 0 for none.
+    `held` is the value of each group's slot, 0 for none.
     """
-    rows = packed & 0xFFFFFFFF
-    sorted_slots = packed >> 32
-    starts = np.searchsorted(sorted_slots, used)
+    rows, starts = groups.rows, groups.starts
     numbers = (rows + first).astype(np.int32)
-    before = np.empty(len(packed), dtype=np.int32)
+    before = np.empty(len(rows), dtype=np.int32)
     before[1:] = numbers[:-1]
     before[starts] = held
-    previous = np.empty(len(packed), dtype=np.int32)
+    previous = np.empty(len(rows), dtype=np.int32)
     previous[rows] = before
-    ends = np.append(starts[1:], len(packed)) - 1
-    return Chains(previous, used, numbers[ends], int(np.count_nonzero(held == 0)))
+    ends = np.append(starts[1:], len(rows)) - 1
+    return Chains(previous, numbers[ends], int(np.count_nonzero(held == 0)))
 
 
 def walk_back(

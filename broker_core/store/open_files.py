@@ -13,11 +13,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from broker_core.store.files import make_directory, read_at, write_at, zero
+from broker_core.store.files import SharedMap, make_directory, read_at, write_at, zero
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from broker_core.store.files import Bytes, Files
 
 
@@ -56,6 +59,18 @@ class OpenFiles:
         descriptor = self._descriptor(path)
         self._dirty.written.add(path)
         write_at(self.files, descriptor, data, offset)
+
+    def map(self, path: Path, kind: np.dtype[Any], offset: int, count: int) -> SharedMap:
+        """Map items of a file whose bytes have all been written; it outlives the descriptor."""
+        return SharedMap.of(self._descriptor(path), kind, offset, count)
+
+    def scatter(
+        self, path: Path, shared: SharedMap, places: NDArray[np.int64], values: NDArray[Any]
+    ) -> None:
+        """Set items of a mapped file."""
+        descriptor = self._descriptor(path)
+        self._dirty.written.add(path)
+        self.files.scatter(descriptor, shared, places, values)
 
     def zero(self, path: Path, start: int, stop: int) -> None:
         """Make the bytes [start, stop) zero, leaving holes and zeros alone."""

@@ -22,7 +22,7 @@ from tests.kit.crash_script import (
 )
 from tests.kit.faulty_files import Died, Fault, FaultyFiles
 
-CALLS = 290
+CALLS = 240
 """At least as many calls as the script makes; a test holds this number to the truth."""
 DEATHS = [Fault.DIE_BEFORE, Fault.DIE_AFTER, Fault.DIE_TORN]
 UNDOING = [

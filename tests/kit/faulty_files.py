@@ -20,8 +20,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from broker_core.store.files import Bytes, Failpoint, OsFiles
+from broker_core.store.files import Bytes, Failpoint, OsFiles, SharedMap
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 SECTOR = 512
 
@@ -168,6 +173,21 @@ class FaultyFiles(OsFiles):
         if is_last:
             self._die()
         return count
+
+    def scatter(
+        self, descriptor: int, shared: SharedMap, places: NDArray[np.int64], values: NDArray[Any]
+    ) -> None:
+        """One call, of which any death may leave a part; each item is lost or kept on its own."""
+        is_last = self._strike()
+        done = len(places) // 2 if is_last and self._fault is Fault.DIE_TORN else len(places)
+        before = shared.items[places[:done]]
+        super().scatter(descriptor, shared, places[:done], values[:done])
+        path, size = self._open[descriptor], shared.items.itemsize
+        for place, old, new in zip(places[:done].tolist(), before, values[:done], strict=True):
+            at = shared.offset + size * place
+            self._note_write(path, at, old.tobytes(), new.tobytes(), is_growing=False)
+        if is_last:
+            self._die()
 
     def _note_write(
         self, path: Path, offset: int, before: bytes, after: bytes, *, is_growing: bool

@@ -1,0 +1,90 @@
+"""Slot table: the hash slots of one index file, read and set by number.
+
+The layout is index_file.py's: the table lies behind the header. A few slots are read and written by
+calls. Many are set through a map, which costs what the slots cost and not what the table does; from
+then on every slot is.
+
+Nothing else in a store is written through a map: a page that has no place on the disk yet can't
+refuse a byte, it can only kill the process. So before the table is mapped, all of it is written
+once by a call, and after that no byte of it needs space. A process that dies in between has set any
+part of the slots, as one that dies in a write has.
+
+Not thread-safe; only the holder of the store's lock may use it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker_core.errors import CorruptRecordError
+from broker_core.store.index_file import HEADER_BYTES, SLOT, SLOT_BYTES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from broker_core.store.files import SharedMap
+    from broker_core.store.open_files import OpenFiles
+
+# Up to here single reads and writes are cheaper than those of the whole table.
+_FEW = 2048
+
+
+class SlotTable:
+    """See the module. Valid as long as the file has its name (`is_of`)."""
+
+    def __init__(self, path: Path, handles: OpenFiles, slots: int) -> None:
+        self._path = path
+        self._handles = handles
+        self._slots = slots
+        self._few = min(_FEW, slots // 4)
+        self._map: SharedMap | None = None
+
+    def is_of(self, path: Path) -> bool:
+        """Whether this is the table of the file that has this name now."""
+        if path != self._path:
+            return False
+        return self._map is None or self._map.is_of(path)
+
+    def held(self, wanted: NDArray[np.int64]) -> NDArray[np.int32]:
+        """What some slots hold."""
+        if self._map is None and len(wanted) > self._few:
+            self._map = self._mapped()
+        if self._map is not None:
+            return self._map.items[wanted].astype(np.int32)
+        single = [
+            self._handles.read(self._path, SLOT_BYTES, HEADER_BYTES + SLOT_BYTES * slot)
+            for slot in wanted.tolist()
+        ]
+        return np.frombuffer(b"".join(single), dtype=SLOT).astype(np.int32)
+
+    def all(self) -> NDArray[np.int32]:
+        """What every slot holds."""
+        data = self._handles.read(self._path, SLOT_BYTES * self._slots, HEADER_BYTES)
+        return np.frombuffer(data, dtype=SLOT).astype(np.int32)
+
+    def put(self, slots: NDArray[np.int64], values: NDArray[np.int32]) -> None:
+        """Set some slots."""
+        encoded = values.astype(SLOT)
+        if self._map is not None:
+            self._handles.scatter(self._path, self._map, slots, encoded)
+            return
+        single = encoded.tobytes()
+        for row, slot in enumerate(slots.tolist()):
+            value = single[SLOT_BYTES * row : SLOT_BYTES * (row + 1)]
+            self._handles.write(self._path, value, HEADER_BYTES + SLOT_BYTES * slot)
+
+    def _mapped(self) -> SharedMap:
+        size = SLOT_BYTES * self._slots
+        table = self._handles.read(self._path, size, HEADER_BYTES)
+        if len(table) < size:
+            message = (
+                f"Index file {self._path} ends in its slot table, after {len(table)} of {size} "
+                "bytes; delete the index directory, the next writer makes it anew."
+            )
+            raise CorruptRecordError(message, self._path)
+        self._handles.write(self._path, table, HEADER_BYTES)
+        return self._handles.map(self._path, SLOT, HEADER_BYTES, self._slots)

@@ -1,0 +1,43 @@
+"""CRC-32 of many texts at once equals zlib's, one by one."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.codec.checksums import body_crc, body_crcs
+from broker_core.codec.crc32_many import crc32_many
+from broker_core.codec.gather import span_arrays
+
+pytestmark = pytest.mark.property
+
+
+@given(st.lists(st.binary(max_size=70), max_size=40))
+def test_many_texts_have_the_checksums_that_each_has_alone(texts: list[bytes]) -> None:
+    found = crc32_many(*span_arrays(pa.array(texts, type=pa.binary())))
+    assert found.tolist() == [zlib.crc32(text) for text in texts]
+
+
+@given(st.binary(min_size=1, max_size=60), st.data())
+def test_texts_may_lie_anywhere_and_overlap(data: bytes, draw: st.DataObject) -> None:
+    bounds = st.tuples(st.integers(0, len(data)), st.integers(0, len(data))).map(sorted)
+    places = draw.draw(st.lists(bounds, min_size=1, max_size=20))
+    starts = np.array([start for start, _ in places], dtype=np.int64)
+    lengths = np.array([stop - start for start, stop in places], dtype=np.int64)
+    found = crc32_many(np.frombuffer(data, dtype=np.uint8), starts, lengths)
+    assert found.tolist() == [zlib.crc32(data[start:stop]) for start, stop in places]
+
+
+@pytest.mark.parametrize("count", [1, 255, 256, 4095, 4096, 4097, 10_000])
+@pytest.mark.parametrize("shortest", [0, 90, 100])
+def test_bodies_have_the_same_checksum_by_either_way(count: int, shortest: int) -> None:
+    random = np.random.default_rng(count + shortest)
+    lengths = random.integers(shortest, 101, count)
+    bodies = [random.bytes(int(length)) for length in lengths]
+    found = body_crcs(*span_arrays(pa.array(bodies, type=pa.binary())))
+    assert found.tolist() == [body_crc(body) for body in bodies]
