@@ -1,7 +1,6 @@
 """Work that is done twice: by a retried task, and by a second driver.
 
-A speculative copy can't be had on one machine, for Spark wants another host for it; what it leaves
-behind is what tests/unit/broker/test_transaction_batches.py calls a loser.
+Speculative copies need a Spark of their own: test_sink_speculation.py.
 """
 
 from __future__ import annotations
