@@ -87,12 +87,20 @@ class ResponseCode(IntEnum):
     GO_AWAY = 1500
 
 
+class SharedFields(NamedTuple):
+    """Extension fields that many requests have in common, with their JSON, so made but once."""
+
+    fields: Mapping[str, str]
+    members: str
+
+
 class Request(NamedTuple):
     """A question, before a connection numbers and signs it. Empty extension fields are left out."""
 
     code: int
     ext: Mapping[str, str] = {}
     body: bytes = b""
+    shared: SharedFields | None = None
 
     @property
     def name(self) -> str:

@@ -157,10 +157,16 @@ class Connection:
         return self._opaque
 
     def _encode(self, request: Request, opaque: int, flag: int) -> bytes:
-        ext = request.ext
-        if self._settings.credentials is not None:
-            ext = self._settings.credentials.sign(ext, request.body)
-        return encode_frame(Command(request.code, opaque, flag, ext, request.body), self._form)
+        code, ext, body, shared = request
+        credentials = self._settings.credentials
+        if shared is not None and credentials is None and self._form is HeaderForm.JSON:
+            command = Command(code, opaque, flag, ext, body)
+            return encode_frame(command, shared=shared.members)
+        if shared is not None:
+            ext = {**shared.fields, **ext}
+        if credentials is not None:
+            ext = credentials.sign(ext, body)
+        return encode_frame(Command(code, opaque, flag, ext, body), self._form)
 
     def _expire(self, pendings: Collection[Pending]) -> Pending:
         late = min(pendings, key=lambda pending: pending.deadline.at_s)

@@ -26,14 +26,19 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any
+from json.encoder import encode_basestring as _quoted
+from operator import itemgetter
+
+import numpy as np
 
 from broker_core.clients.remoting.command import (
     LANGUAGE,
     LANGUAGE_CODE,
     Body,
     Command,
+    SharedFields,
 )
 from broker_core.errors import UnavailableError
 
@@ -47,9 +52,10 @@ _BINARY_HEAD = struct.Struct(">hbhii")
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 _HEADER_MASK = 0xFFFFFF
-_TO_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_FROM_JSON = json.JSONDecoder().raw_decode
 _INT_LIMIT = 1 << 31
-_INTEGERS = ("code", "opaque", "flag", "version")
+_DEFAULTS = {"code": 0, "opaque": 0, "flag": 0, "version": 0}
+_INTEGERS = itemgetter(*_DEFAULTS)
 
 
 class HeaderForm(IntEnum):
@@ -69,30 +75,35 @@ class MalformedFrameError(ValueError):
     """What is wrong with a frame; the connection adds whose it is."""
 
 
-def encode_frame(command: Command, form: HeaderForm = HeaderForm.JSON) -> bytes:
-    """The bytes of a command.
+def share(fields: Mapping[str, str]) -> SharedFields:
+    """Extension fields for many requests, encoded here and now."""
+    return SharedFields(fields, _json_members(fields))
+
+
+def encode_frame(command: Command, form: HeaderForm = HeaderForm.JSON, shared: str = "") -> bytes:
+    """The bytes of a command; `shared` are more extension fields, as `share` encodes them to JSON.
 
     >>> encode_frame(Command(105, 1, 0, {"topic": "T"}, b""), HeaderForm.BINARY).hex(" ", -4)
     '00000025 01000021 00690301 db000000 01000000 00000000 00000000 0c000574 6f706963 00000001 54'
     """
-    header = _json_header(command) if form is HeaderForm.JSON else _binary_header(command)
+    is_json = form is HeaderForm.JSON
+    header = _json_header(command, shared) if is_json else _binary_header(command)
     total = 4 + len(header) + len(command.body)
     return _LENGTHS.pack(total, form << 24 | len(header)) + header + command.body
 
 
-def _json_header(command: Command) -> bytes:
-    header: dict[str, Any] = {
-        "code": command.code,
-        "flag": command.flag,
-        "language": LANGUAGE,
-        "opaque": command.opaque,
-        "version": command.version,
-    }
-    if command.remark:
-        header["remark"] = command.remark
-    if command.ext:
-        header["extFields"] = command.ext
-    return _TO_JSON(header).encode()
+def _json_header(command: Command, shared: str) -> bytes:
+    remark = f',"remark":{_quoted(command.remark)}' if command.remark else ""
+    fields = ",".join(filter(None, (shared, _json_members(command.ext))))
+    ext = f',"extFields":{{{fields}}}' if fields else ""
+    return (
+        f'{{"code":{command.code:d},"flag":{command.flag:d},"language":"{LANGUAGE}",'
+        f'"opaque":{command.opaque},"version":{command.version}{remark}{ext}}}'
+    ).encode()
+
+
+def _json_members(fields: Mapping[str, str]) -> str:
+    return ",".join([f"{_quoted(name)}:{_quoted(value)}" for name, value in fields.items()])
 
 
 def _binary_header(command: Command) -> bytes:
@@ -172,7 +183,7 @@ class FrameReader:
 
     def _begin_large(self, size: int) -> None:
         received = self._end - self._start
-        self._large = memoryview(bytearray(size))
+        self._large = np.empty(size, dtype=np.uint8).data
         self._large[:received] = self._staging[self._start : self._end]
         self._filled = received
         self._start = self._end = 0
@@ -222,16 +233,19 @@ def _command(frame: memoryview, *, copies: bool) -> Command:
 
 
 def _read_json(header: bytes, body: Body) -> Command:
-    found = json.loads(header.decode())
-    if not isinstance(found, dict):
+    text = header.decode().strip()
+    found, end = _FROM_JSON(text)
+    if not isinstance(found, dict) or end != len(text):
         raise MalformedFrameError("it is no JSON object")
     ext = found.get("extFields") or {}
     if not isinstance(ext, dict) or len(ext) > MAX_EXT_FIELDS:
         raise MalformedFrameError(f"extFields is no object of at most {MAX_EXT_FIELDS} members")
-    code, opaque, flag, version = numbers = [found.get(name, 0) for name in _INTEGERS]
-    for name, value in zip(_INTEGERS, numbers, strict=True):
-        if not isinstance(value, int) or not -_INT_LIMIT <= value < _INT_LIMIT:
-            raise MalformedFrameError(f"{name} is no 32-bit integer")
+    code, opaque, flag, version = numbers = _INTEGERS(_DEFAULTS | found)
+    for value in numbers:
+        if type(value) is not int or not -_INT_LIMIT <= value < _INT_LIMIT:
+            raise MalformedFrameError(
+                f"code, opaque, flag or version, {value}, is no 32-bit integer"
+            )
     fields = {name: str(value) for name, value in ext.items() if value is not None and value != ""}
     return Command(code, opaque, flag, fields, body, str(found.get("remark") or ""), version)
 

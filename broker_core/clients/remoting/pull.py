@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from broker_core.clients.remoting.command import Command, ResponseCode
 from broker_core.clients.remoting.connection import Connection, Pending
 from broker_core.clients.remoting.directory import Directory, asked
@@ -46,7 +44,6 @@ _FIRST_SPAN = 32_768
 _FIRST_FILTERED_SPAN = 8_192
 _GRACE_MS = 1_000
 """How long a queue may seem to end too early: brokers make messages visible with some delay."""
-_NOTHING = np.empty(0, dtype=np.int64)
 _PULL_CODES = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -177,20 +174,24 @@ class Puller:
             raise refusal(answer, self._who)
         try:
             found = parse_pull_answer(answer)
-            starts = record_starts(found.body) if answer.code == ResponseCode.SUCCESS else _NOTHING
+            self._require_range(span, found)
+            reply = self._records(span, found)
         except (KeyError, ValueError) as error:
             raise broken_records(self._who, error) from error
-        self._require_range(span, found)
-        if len(starts) and not self._is_filtered:
-            reply = Reply(span.start, span.start + len(starts), starts, found.body)
-        elif self._is_filtered and found.next_offset > span.start:
-            body = found.body if len(starts) else b""
-            reply = Reply(span.start, found.next_offset, starts, body)
-        else:
+        if reply is None:
             self._not_here(found)
             return None
         self._broker_id = found.suggested_id
         return cut_behind(reply, span.end) if reply.end > span.end else reply
+
+    def _records(self, span: Span[Reply], found: PullAnswer) -> Reply | None:
+        """What an answer covers, None if nothing; only a filter makes it worth counting here."""
+        body = found.body if found.code == ResponseCode.SUCCESS else b""
+        covered = found.next_offset - span.start
+        if covered <= 0 or not (body or self._is_filtered):
+            return None
+        rows = len(record_starts(body)) if self._is_filtered else covered
+        return Reply(span.start, found.next_offset, rows, body)
 
     def _require_range(self, span: Span[Reply], found: PullAnswer) -> None:
         """OffsetRangeError if an answer says that what was asked for is not there any more."""

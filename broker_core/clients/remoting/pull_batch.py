@@ -1,8 +1,8 @@
 """Answers to pulls, put together: the records of many replies as one frame batch.
 
 A reply holds few records, a batch is worth its overhead only with many. The replies' bytes are
-joined, so that the codec sees one buffer, and what they claim to cover is checked against the
-offsets that the records themselves have.
+joined, so that the codec sees one buffer; only then its records are looked for, and what the
+replies claim to cover is checked against the offsets that the records themselves have.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from broker_core.clients.remoting.command import Body
 from broker_core.clients.remoting.frame import RemotingProtocolError
+from broker_core.clients.remoting.records import broken_records, record_starts
 from broker_core.codec import layout
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.gather import integers
@@ -28,21 +29,22 @@ _INNER_BATCH = int(layout.SysFlag.NEED_UNWRAP | layout.SysFlag.INNER_BATCH)
 
 
 class Reply(NamedTuple):
-    """The records of one answer, which covers the offsets [start, end)."""
+    """The records of one answer, which covers the offsets [start, end) and says to have `rows`."""
 
     start: int
     end: int
-    starts: NDArray[np.int64]
+    rows: int
     body: Body
 
 
 def cut_behind(reply: Reply, end: int) -> Reply:
     """The reply without records at or behind `end`: a filtered pull may look further than asked."""
     buffer = np.frombuffer(reply.body, dtype=np.uint8)
-    offsets = integers(buffer, reply.starts + layout.QUEUE_OFFSET, ">i8")
+    starts = record_starts(reply.body)
+    offsets = integers(buffer, starts + layout.QUEUE_OFFSET, ">i8")
     kept = int(np.searchsorted(offsets, end))
-    size = int(reply.starts[kept]) if kept < len(reply.starts) else len(reply.body)
-    return Reply(reply.start, min(reply.end, end), reply.starts[:kept], reply.body[:size])
+    size = int(starts[kept]) if kept < len(starts) else len(reply.body)
+    return Reply(reply.start, min(reply.end, end), kept, reply.body[:size])
 
 
 @dataclass
@@ -63,14 +65,12 @@ class BatchBuilder:
 
     def add(self, reply: Reply) -> Iterator[FrameBatch]:
         """Take the next reply; the batches that are full before it is in."""
-        rows, size_bytes = len(reply.starts), len(reply.body)
-        if self._rows and (
-            self._rows + rows > self.batch_rows or self._size_bytes + size_bytes > self.batch_bytes
-        ):
+        rows, size_bytes = self._rows + reply.rows, self._size_bytes + len(reply.body)
+        if self._rows and (rows > self.batch_rows or size_bytes > self.batch_bytes):
             yield from self.flush()
+            rows, size_bytes = reply.rows, len(reply.body)
         self._replies.append(reply)
-        self._rows += rows
-        self._size_bytes += size_bytes
+        self._rows, self._size_bytes = rows, size_bytes
 
     def flush(self) -> Iterator[FrameBatch]:
         """What has been collected; more than one batch only if a single reply is over a limit."""
@@ -82,9 +82,10 @@ class BatchBuilder:
     def _frames(self, replies: list[Reply]) -> FrameBatch:
         joined = replies[0].body if len(replies) == 1 else b"".join(r.body for r in replies)
         buffer = np.frombuffer(joined, dtype=np.uint8)
-        bases = np.cumsum([0, *(len(reply.body) for reply in replies[:-1])])
-        counts = [len(reply.starts) for reply in replies]
-        starts = np.concatenate([reply.starts for reply in replies]) + np.repeat(bases, counts)
+        try:
+            starts = record_starts(joined)
+        except ValueError as error:
+            raise broken_records(self.who, error) from error
         offsets = integers(buffer, starts + layout.QUEUE_OFFSET, ">i8")
         frames = FrameBatch(
             buffer=buffer,
@@ -109,11 +110,9 @@ class BatchBuilder:
             )
         offsets = frames.offsets
         if self.is_dense:
-            expected = np.arange(first, first + len(frames), dtype=np.int64)
-            wrong = offsets != expected
-            if bool(wrong.any()):
-                row = int(wrong.argmax())
-                raise _hole(frames, int(expected[row]), int(offsets[row]))
+            expected = np.arange(first, frames.next_offset, dtype=np.int64)
+            if not np.array_equal(offsets, expected):
+                raise _hole(frames, expected)
         elif len(frames):
             low, high = int(offsets[0]), int(offsets[-1])
             if low < first or high >= frames.next_offset or bool((np.diff(offsets) <= 0).any()):
@@ -140,7 +139,12 @@ class BatchBuilder:
         return int(filled[-1]) - (int(filled[at - 1]) if at else 0)
 
 
-def _hole(frames: FrameBatch, expected: int, found: int) -> Exception:
+def _hole(frames: FrameBatch, wanted: NDArray[np.int64]) -> Exception:
+    both = min(len(frames), len(wanted))
+    is_wrong = np.append(frames.offsets[:both] != wanted[:both], True)
+    row = int(is_wrong.argmax())
+    expected = int(wanted[row]) if row < len(wanted) else frames.next_offset
+    found = int(frames.offsets[row]) if row < len(frames) else frames.next_offset
     if found > expected:
         return OffsetRangeError(
             f"Messages {expected} to {found - 1} of queue {frames.queue} are gone: they expired"

@@ -6,11 +6,17 @@ is only a name, which must be allowed to read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker_core.clients.remoting.command import Body, Command, Request, RequestCode
+from broker_core.clients.remoting.command import (
+    Body,
+    Command,
+    Request,
+    RequestCode,
+    SharedFields,
+)
+from broker_core.clients.remoting.frame import share
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.types import QueueRef
 
@@ -42,9 +48,9 @@ class Subscription:
         return self.kind == "TAG" and self.expression == _EVERYTHING
 
 
-def pull_fields(queue: QueueRef, group: str, subscription: Subscription) -> dict[str, str]:
+def pull_fields(queue: QueueRef, group: str, subscription: Subscription) -> SharedFields:
     """The fields that all pulls of one queue share."""
-    return {
+    fields = {
         "consumerGroup": group,
         "topic": queue.topic,
         "queueId": str(queue.queue_id),
@@ -56,12 +62,13 @@ def pull_fields(queue: QueueRef, group: str, subscription: Subscription) -> dict
         "expressionType": subscription.kind,
         "bname": queue.broker_name,
     }
+    return share(fields)
 
 
-def pull_request(fields: Mapping[str, str], start: int, count: int) -> Request:
+def pull_request(fields: SharedFields, start: int, count: int) -> Request:
     """Ask for at most `count` messages from `start` on."""
-    ext = {**fields, "queueOffset": str(start), "maxMsgNums": str(count)}
-    return Request(RequestCode.PULL_MESSAGE, ext)
+    ext = {"queueOffset": str(start), "maxMsgNums": str(count)}
+    return Request(RequestCode.PULL_MESSAGE, ext, shared=fields)
 
 
 class PullAnswer(NamedTuple):

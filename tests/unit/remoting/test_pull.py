@@ -208,6 +208,27 @@ def test_range_behind_the_end_is_an_error(client: ClusterBroker) -> None:
     assert caught.value.maximum == COUNT
 
 
+@pytest.mark.parametrize("claimed", [3, 5])
+def test_an_answer_that_claims_to_cover_more_than_it_brings_is_an_error(
+    client: ClusterBroker, broker: FakeBroker, claimed: int
+) -> None:
+    records = b"".join(encode_record(record) for record in broker.queues["orders", 0][:2])
+    broker.faults.append(lambda request: [_found(request, records, claimed)])
+
+    with pytest.raises(OffsetRangeError, match=rf"Messages 2 to {claimed - 1} .* are gone"):
+        list(client.pull(wanted(0, 5)))
+
+
+def test_an_answer_that_brings_more_than_it_claims_to_cover_is_refused(
+    client: ClusterBroker, broker: FakeBroker
+) -> None:
+    records = b"".join(encode_record(record) for record in broker.queues["orders", 0][:4])
+    broker.faults.append(lambda request: [_found(request, records, 3)])
+
+    with pytest.raises(RemotingProtocolError):
+        list(client.pull(wanted(0, 5)))
+
+
 def test_hole_in_an_answer_is_an_error(client: ClusterBroker, broker: FakeBroker) -> None:
     records = broker.queues["orders", 0]
     body = encode_record(records[0]) + encode_record(records[2])
@@ -370,6 +391,23 @@ def test_records_of_any_sizes_are_found(lengths: list[int], is_large: bool) -> N
     starts = record_starts(b"".join(records))
 
     assert starts.tolist() == [sum(map(len, records[:n])) for n in range(len(records))]
+
+
+def test_bodies_that_hold_records_are_not_entered() -> None:
+    inner = encode_record(Record("t", 0, 0, 0, b"x")) + bytes(3)
+    record = encode_record(Record("t", 0, 1, 0, inner * 50))
+
+    starts = record_starts(record * 100)
+
+    assert starts.tolist() == [number * len(record) for number in range(100)]
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_size_that_leads_beyond_the_end_is_an_error(count: int) -> None:
+    record = encode_record(Record("t", 0, 1, 0, bytes(1000)))
+
+    with pytest.raises(ValueError, match="were received"):
+        record_starts(record * count + record[:-1])
 
 
 def test_starts_chain_by_sizes() -> None:
