@@ -25,7 +25,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from broker_core.store.files import Failpoint, OsFiles
-from connector import opening
+from connector import opening, sink_write
 from connector.sink import RocketMQStreamWriter
 from connector.source import RocketMQDataSource
 
@@ -129,7 +129,10 @@ def watched(folder: str, phase: str) -> Iterator[None]:
 
 @contextmanager
 def _failpoints(control: Control, deed: Deed) -> Iterator[None]:
-    """Let the store's real files tell where its writer is; this process does nothing else."""
+    """Let the store's real files tell where its writer is; this process does nothing else.
+
+    A task makes more than one append of its few rows, so that it can die between two of them.
+    """
     passed = 0
 
     def reach(self: OsFiles, point: Failpoint) -> None:
@@ -140,12 +143,14 @@ def _failpoints(control: Control, deed: Deed) -> Iterator[None]:
 
     # A writer that this worker has open already remembers the real files: let it open another.
     opening._cached.clear()
-    original = OsFiles.reach
+    original, rows = OsFiles.reach, sink_write.APPEND_ROWS
     OsFiles.reach = reach  # type: ignore[method-assign]  # in a worker that is about to die
+    sink_write.APPEND_ROWS = 2
     try:
         yield
     finally:
         OsFiles.reach = original  # type: ignore[method-assign]  # as it was
+        sink_write.APPEND_ROWS = rows
 
 
 class DyingStreamWriter(RocketMQStreamWriter):
@@ -156,8 +161,9 @@ class DyingStreamWriter(RocketMQStreamWriter):
         super().__init__(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        rows = (batch.slice(row, 1) for batch in iterator for row in range(batch.num_rows))
         with watched(self._folder, "write"):
-            return super().write(iterator)
+            return super().write(rows)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         with watched(self._folder, "commit"):
