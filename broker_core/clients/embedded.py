@@ -32,7 +32,12 @@ from broker_core.codec.javahash import index_hash, java_hash
 from broker_core.codec.legal_names import check_group
 from broker_core.errors import IllegalMessageError, PermissionDeniedError, RequestError
 from broker_core.filter.counts import FilterCount
-from broker_core.filter.pipeline import MessageFilter, Pipeline
+from broker_core.filter.pipeline import (
+    EXAMINED_BYTES,
+    EXAMINED_ROWS,
+    MessageFilter,
+    Pipeline,
+)
 from broker_core.filter.registered import Registrations
 from broker_core.store.files import storage_error
 from broker_core.store.foreign import require_log, require_store
@@ -229,17 +234,20 @@ class EmbeddedBroker(Closing):
         queue = wanted.queue
         self._require(queue.topic, queue.queue_id, queue.broker_name)
         pipeline = self._pipeline(queue.topic, message_filter)
+        limits = (batch_rows, batch_bytes) if pipeline is None else (EXAMINED_ROWS, EXAMINED_BYTES)
         frames = self.reader.frames(
             queue.topic,
             queue.queue_id,
             wanted.start,
             wanted.end,
             select=pipeline.select_entries if pipeline is not None else None,
-            batch_rows=batch_rows,
-            batch_bytes=batch_bytes,
+            batch_rows=limits[0],
+            batch_bytes=limits[1],
             verify=verify,
         )
-        return frames if pipeline is None else map(pipeline.select_frames, frames)
+        if pipeline is None:
+            return frames
+        return pipeline.survivors(frames, batch_rows, batch_bytes)
 
     def _pipeline(self, topic: str, message_filter: MessageFilter | None) -> Pipeline | None:
         if message_filter is None:

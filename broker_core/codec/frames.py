@@ -15,7 +15,7 @@ records' own physical offsets can't be compared with where they were found.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,19 @@ class FrameBatch:
         """Bytes of all records together."""
         return int(self.sizes.sum(dtype=np.int64))
 
+    @classmethod
+    def join(cls, batches: Sequence[FrameBatch]) -> FrameBatch:
+        """Batches of one buffer that follow each other, as one."""
+        last = batches[-1]
+        if len(batches) == 1:
+            return last
+        return replace(
+            last,
+            starts=np.concatenate([batch.starts for batch in batches]),
+            sizes=np.concatenate([batch.sizes for batch in batches]),
+            offsets=np.concatenate([batch.offsets for batch in batches]),
+        )
+
     def select(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> FrameBatch:
         """The same batch with only some of its records; `next_offset` stays."""
         return replace(
@@ -75,6 +88,17 @@ class FrameBatch:
             return self
         examined = int(self.offsets[stop]) if stop < len(self) else self.next_offset
         return replace(self.slice(start, stop), next_offset=examined)
+
+    def cut(self, most_bytes: int, most_rows: int) -> Iterator[FrameBatch]:
+        """The batch in pieces of at most so many bytes and rows, one record at least."""
+        at, count = 0, len(self)
+        if not count:
+            yield self
+        while at < count:
+            filled = np.cumsum(self.sizes[at : at + most_rows], dtype=np.int64)
+            stop = at + max(1, int(np.searchsorted(filled, most_bytes, side="right")))
+            yield self.piece(at, stop)
+            at = stop
 
     def records(self) -> Sequence[bytes]:
         """Each record's bytes; for tests and single messages, not for the bulk path."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from broker_core.codec.decode import property_columns
+from broker_core.codec.frames import FrameBatch
 from broker_core.codec.names import TAGS
 from broker_core.errors import RequestError
 from broker_core.filter.counts import FilterCount
@@ -27,14 +28,18 @@ from broker_core.store.consume_queue import ENTRY_BYTES
 from broker_core.store.consume_queue_ext import UNIT_HEAD_BYTES, is_address
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from broker_core.codec.frames import FrameBatch
     from broker_core.filter.registered import RegisteredFilter
     from broker_core.store.consume_queue_ext import ExtUnits
+
+EXAMINED_ROWS = 1 << 14
+EXAMINED_BYTES = 256 << 20
+"""What is best looked at in one go: so many records' properties stay in a core's cache."""
+_JOINED_ROWS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +139,29 @@ class Pipeline:
             left &= self._filter.tags.select_texts(columns[TAGS])
             self.count.tag_text.count(left, among, _size_bytes(columns, (TAGS,)))
         return frames if left.all() else frames.select(left)
+
+    def survivors(
+        self, batches: Iterable[FrameBatch], most_rows: int, most_bytes: int
+    ) -> Iterator[FrameBatch]:
+        """The records of many batches that pass, in batches of at most so many rows and bytes.
+
+        Where few pass, those of many batches come together, as far as they share a buffer: what a
+        batch costs later has to be small beside what was examined for it.
+        """
+        held: list[FrameBatch] = []
+        examined = left = 0
+        for batch in batches:
+            if held and batch.buffer is not held[-1].buffer:
+                yield from FrameBatch.join(held).cut(most_bytes, most_rows)
+                held, examined, left = [], 0, 0
+            held.append(self.select_frames(batch))
+            examined += len(batch)
+            left += len(held[-1])
+            if examined >= _JOINED_ROWS or 2 * left > most_rows:
+                yield from FrameBatch.join(held).cut(most_bytes, most_rows)
+                held, examined, left = [], 0, 0
+        if held:
+            yield from FrameBatch.join(held).cut(most_bytes, most_rows)
 
 
 def _size_bytes(columns: Mapping[str, pa.Array], names: tuple[str, ...]) -> int:

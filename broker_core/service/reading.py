@@ -15,7 +15,7 @@ from broker_core.service.identity import Right
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 from broker_core.wire import broker_pb2 as pb
 from broker_core.wire.columns import pack_columns
-from broker_core.wire.frames import cut, pack_frames
+from broker_core.wire.frames import pack_frames
 
 if TYPE_CHECKING:
     from broker_core.clients.embedded import EmbeddedBroker
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from broker_core.wire.limits import Limits
 
 _LOG = logging.getLogger(__name__)
-EXAMINED_BYTES = 32 << 20
-"""How much is looked at before a filter's survivors are sent."""
 MOST_ROWS = 1 << 20
 LONGEST_WAIT_S = 60.0
 
@@ -140,16 +138,15 @@ class Reading:
         frames = broker.pull(
             wanted,
             message_filter=wanted_filter,
-            batch_rows=rows if wanted_filter is None else MOST_ROWS,
-            batch_bytes=chunk_bytes if wanted_filter is None else EXAMINED_BYTES,
+            batch_rows=rows,
+            batch_bytes=chunk_bytes,
             verify=request.verify if request.HasField("verify") else None,
         )
         for batch in frames:
-            for piece in cut(batch, chunk_bytes, rows):
-                if columns:
-                    yield from pack_columns(piece, columns, chunk_bytes)
-                else:
-                    yield pack_frames(piece)
+            if columns:
+                yield from pack_columns(batch, columns, chunk_bytes)
+            else:
+                yield pack_frames(batch)
 
     def _follow(
         self,
@@ -210,7 +207,7 @@ class Reading:
         yield from self._packed(frames)
 
     def _packed(self, frames: FrameBatch) -> Iterator[bytes]:
-        for piece in cut(frames, self._limits.chunk_bytes, MOST_ROWS):
+        for piece in frames.cut(self._limits.chunk_bytes, MOST_ROWS):
             yield pack_frames(piece)
 
 

@@ -29,7 +29,6 @@ refused by those who do not know them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntFlag
 from typing import TYPE_CHECKING
@@ -155,21 +154,6 @@ def unpack(message: bytes) -> Chunk:
         records=np.frombuffer(message, dtype=np.uint8, offset=records_at),
         next_offset=next_offset,
     )
-
-
-def cut(frames: FrameBatch, chunk_bytes: int, chunk_rows: int) -> Iterator[FrameBatch]:
-    """A batch in pieces of at most so many bytes and rows, one record at least.
-
-    Each says how far the queue was examined: up to the first record of the next piece.
-    """
-    at, count = 0, len(frames)
-    if not count:
-        yield frames
-    while at < count:
-        filled = np.cumsum(frames.sizes[at : at + chunk_rows], dtype=np.int64)
-        stop = at + max(1, int(np.searchsorted(filled, chunk_bytes, side="right")))
-        yield frames.piece(at, stop)
-        at = stop
 
 
 def _pack(

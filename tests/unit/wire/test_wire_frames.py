@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from broker_core.codec.frames import FrameBatch
 from broker_core.errors import RequestError
 from broker_core.types import QueueRef
-from broker_core.wire.frames import Flag, cut, pack_frames, pack_records, unpack
+from broker_core.wire.frames import Flag, pack_frames, pack_records, unpack
 
 QUEUE = QueueRef("t", "broker-a", 0)
 
@@ -112,7 +112,7 @@ def test_pieces_of_a_batch_are_small_and_leave_nothing_out(
     offsets = list(range(10, 10 + 2 * len(sizes), 2))
     frames = batch(bytes(sum(sizes)), sizes, offsets, 500)
 
-    pieces = list(cut(frames, chunk_bytes, chunk_rows))
+    pieces = list(frames.cut(chunk_bytes, chunk_rows))
 
     assert [size for piece in pieces for size in piece.sizes.tolist()] == sizes
     assert [at for piece in pieces for at in piece.offsets.tolist()] == offsets
@@ -123,7 +123,7 @@ def test_pieces_of_a_batch_are_small_and_leave_nothing_out(
 
 
 def test_a_batch_without_records_still_says_how_far_it_came() -> None:
-    [piece] = cut(batch(b"", [], [], 77), 10, 10)
+    [piece] = batch(b"", [], [], 77).cut(10, 10)
 
     assert unpack(pack_frames(piece)).next_offset == 77
 
