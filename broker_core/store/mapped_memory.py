@@ -3,15 +3,18 @@
 Pages of a map that were touched count as the process's own, so a reader would grow with the store;
 taken out of its memory they stay in the system's cache, but the next to touch them pays for mapping
 them again. Records that are smaller than a page share it with records of other queues, which a
-reader of several queues soon comes to: their pages are kept until the process holds KEPT_BYTES of
-mapped files more than it began with, and what is read after that is let go of at once. Pages of
-larger records are always let go of. None of this is memory of its own: processes that read the same
-store share those pages, and the system takes them back when it needs to.
+reader of several queues soon comes to: their pages are kept until the process holds an eighth of
+the machine's memory in mapped files more than it began with, and what is read after that is let go
+of at once. Pages of larger records are always let go of. None of this is memory of its own:
+processes that read the same store share those pages, and the system takes them back when it needs
+to. Mapping a page again can cost as much as decoding its records.
 """
 
 from __future__ import annotations
 
 import mmap
+import os
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-KEPT_BYTES = 512 << 20
+LEAST_KEPT_BYTES = 512 << 20
+_SHARE = 8
 _LOOK_EVERY_BYTES = 4 << 20
 _STATM = Path("/proc/self/statm")
 
@@ -29,8 +33,8 @@ _STATM = Path("/proc/self/statm")
 class MappedMemory:
     """Keeps or lets go of what one reader has read. Not thread-safe."""
 
-    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
-        self._limit = (held_bytes() or 0) + kept_bytes
+    def __init__(self, kept_bytes: int | None = None) -> None:
+        self._limit = (held_bytes() or 0) + (kept_bytes or max(LEAST_KEPT_BYTES, _share()))
         self._unseen_bytes = _LOOK_EVERY_BYTES
         self._excess_bytes = 0
 
@@ -47,6 +51,16 @@ class MappedMemory:
             let_go(mapped, start, end)
         elif self._excess_bytes > 0:
             let_go(mapped, max(start, end - self._excess_bytes), end)
+
+
+@cache
+def _share() -> int:
+    """The part of the machine's memory that mapped pages may take; 0 where it does not say."""
+    try:
+        whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return 0
+    return max(0, whole // _SHARE)
 
 
 def held_bytes() -> int | None:
