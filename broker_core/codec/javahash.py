@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -28,11 +28,15 @@ def java_hash(text: str, seed: int = 0) -> int:
     >>> java_hash("TagA"), java_hash("Aa") == java_hash("BB"), java_hash("polygenelubricants")
     (2598919, True, -2147483648)
     """
-    units = np.frombuffer(text.encode("utf-16-be", "surrogatepass"), dtype=">u2")
     value = seed & 0xFFFFFFFF
-    for unit in units.tolist():
+    for unit in text.encode() if text.isascii() else _units(text):
         value = (value * 31 + unit) & 0xFFFFFFFF
     return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def _units(text: str) -> list[int]:
+    units = np.frombuffer(text.encode("utf-16-be", "surrogatepass"), dtype=">u2")
+    return cast("list[int]", units.tolist())
 
 
 def index_hash(value: int) -> int:

@@ -33,9 +33,15 @@ Permit = Callable[[Collection[str]], None]
 """Raises PermissionDeniedError unless the sender may write to all of these topics."""
 
 
-@dataclass
+def _locked() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+@dataclass(eq=False, slots=True)
 class Job:
-    """One request on its way into the log."""
+    """One request on its way into the log; `turn` is released when it is done or is to lead."""
 
     records: Records
     flush: str = "async"
@@ -44,7 +50,7 @@ class Job:
     placed: AppendResult | None = None
     error: BaseException | None = None
     is_leader: bool = False
-    turn: threading.Event = field(default_factory=threading.Event)
+    turn: threading.Lock = field(default_factory=_locked)
 
     @property
     def size_bytes(self) -> int:
@@ -89,7 +95,7 @@ class GroupCommit:
             if not self._is_led:
                 self._is_led = job.is_leader = True
         if not job.is_leader:
-            job.turn.wait()
+            job.turn.acquire()
         if job.is_leader and not job.is_done:
             self._lead(job)
         if job.error is not None:
@@ -127,7 +133,7 @@ class GroupCommit:
                 self._do(group)
                 for job in group:
                     if job is not leader:
-                        job.turn.set()
+                        job.turn.release()
         finally:
             self._pass_on()
 
@@ -147,7 +153,7 @@ class GroupCommit:
             self._is_led = bool(self._waiting)
             if self._waiting:
                 self._waiting[0].is_leader = True
-                self._waiting[0].turn.set()
+                self._waiting[0].turn.release()
 
     def _do(self, group: Sequence[Job]) -> None:
         """Answer every job of a group."""

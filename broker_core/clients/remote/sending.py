@@ -1,7 +1,8 @@
 """Sending: appends with a name, repeated after a break and done once.
 
 Single messages of several threads share the way: whoever finds nobody sending sends all that waits,
-as one append, so that a busy connection carries large batches and an idle one adds no delay.
+as one append, so that a busy connection carries large batches and an idle one adds no delay. While
+groups have more than one message, the next one waits while it grows, for a millisecond at most.
 
 What holds after a break: the same append is asked for again under the same name, and the broker
 does it once (service/repeats.py says what it can tell). If the time is over before that is known,
@@ -11,6 +12,7 @@ UnavailableError says so; then it may or may not have been done.
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from broker_core.codec.record import Record
 
 _SHARED_BYTES = 1 << 20
+_GATHERING_S = 0.0002
+_MOST_GATHERINGS = 5
+"""How long a busy connection waits at most for more to send: no longer than an answer takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,7 @@ class Sender:
         self._lock = threading.Lock()
         self._waiting: deque[_Waiting] = deque()
         self._is_led = False
+        self._is_busy = False
 
     def append(self, parcel: Parcel, flush: str | None = None) -> AppendResult:
         """Append records, all of them or none, in one or several chunks."""
@@ -143,12 +149,15 @@ class Sender:
 
     def _lead(self) -> None:
         """Send one group, the leader's message first, and pass the lead on."""
+        if self._is_busy:
+            self._let_come()
         group: list[_Waiting] = []
         with self._lock:
             size_bytes = 0
             while self._waiting and size_bytes < _SHARED_BYTES:
                 group.append(self._waiting.popleft())
                 size_bytes += len(group[-1].raw)
+        self._is_busy = len(group) > 1
         try:
             self._send_group(group)
         finally:
@@ -159,6 +168,15 @@ class Sender:
                     self._waiting[0].turn.release()
             for each in group[1:]:
                 each.turn.release()
+
+    def _let_come(self) -> None:
+        """Wait while more come: senders that were just answered tend to send again at once."""
+        count = 0
+        for _ in range(_MOST_GATHERINGS):
+            if len(self._waiting) <= count:
+                break
+            count = len(self._waiting)
+            time.sleep(_GATHERING_S)
 
     def _send_group(self, group: Sequence[_Waiting]) -> None:
         try:
