@@ -24,8 +24,10 @@ from broker_core.broker.decisions import runs_of
 from broker_core.broker.half_messages import HALF_QUEUE, read_halves
 from broker_core.broker.op_messages import op_messages
 from broker_core.codec.fields import locate
+from broker_core.codec.gather import span_arrays
+from broker_core.codec.layout import SysFlag
 from broker_core.codec.names import HALF_TOPIC
-from broker_core.store.batch import Batch
+from broker_core.store.batch import Batch, known_part
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -128,7 +130,10 @@ class HalfSettling:
         found = []
         for batch in frames:
             halves = read_halves(batch)
-            found.append(Batch.of_copies(halves.commit(), halves.route).make_ready())
+            copies = known_part(
+                halves.commit(), halves.route, span_arrays(halves.properties)[2], SysFlag.COMMIT
+            )
+            found.append(Batch.of_known(copies, halves.route).make_ready())
         return Settlement(offsets, tuple(found), self._ops(offsets).make_ready())
 
     def pieces(self, offsets: NDArray[np.int64]) -> list[NDArray[np.int64]]:

@@ -7,7 +7,7 @@ all of them, and append itself, use this one function, so that they can't disagr
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,6 +68,23 @@ class DispatchFields:
         return taken
 
 
+@dataclass(frozen=True)
+class Located:
+    """Records of which everything is known that dispatch needs, but for what properties say.
+
+    Properties are the last field of a record: texts end where records do.
+    """
+
+    buffer: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int32]
+    topics: Sequence[str]
+    topic_codes: NDArray[np.int32]
+    queue_ids: NDArray[np.int32]
+    sys_flags: NDArray[np.int32]
+    properties_lengths: NDArray[np.int64]
+
+
 def dispatch_fields(
     frames: FrameBatch,
     *,
@@ -76,37 +93,65 @@ def dispatch_fields(
 ) -> DispatchFields:
     """Read what dispatch needs out of a batch of records that lie one after another in the log."""
     fields = locate(frames)
-    buffer = frames.buffer
     topics, codes = _topics(fields)
-    tags, keys, unique, delays = find_values(
-        buffer,
-        fields.properties_starts,
+    located = Located(
+        frames.buffer,
+        frames.starts,
+        frames.sizes,
+        topics,
+        codes,
+        fields.integer("queueId").astype(np.int32),
+        fields.sys_flags,
         fields.properties_lengths,
-        [TAGS, KEYS, UNIQ_KEY, DELAY],
     )
+    placed = fields_of_located(
+        located,
+        fields.integer("storeTimestamp").astype(np.int64),
+        index_tags=index_tags,
+        delay_levels=delay_levels,
+    )
+    return replace(
+        placed,
+        queue_offsets=fields.integer("queueOffset").astype(np.int64),
+        physical_offsets=fields.integer("physicalOffset").astype(np.int64),
+    )
+
+
+def fields_of_located(
+    located: Located,
+    store_timestamps: NDArray[np.int64],
+    *,
+    index_tags: bool = True,
+    delay_levels: Sequence[int] = DELAY_LEVELS_SECONDS,
+) -> DispatchFields:
+    """The same for records whose fields somebody knows; their offsets are 0 until they have any."""
+    buffer, topics, codes = located.buffer, list(located.topics), located.topic_codes
+    lengths = located.properties_lengths
+    starts = located.starts + located.sizes - lengths
+    tags, keys, unique, delays = find_values(buffer, starts, lengths, [TAGS, KEYS, UNIQ_KEY, DELAY])
     tag_hashes = hash_spans(buffer, tags.starts, tags.lengths)
     tags_codes = tag_hashes.values.astype(np.int64)
-    stored = fields.integer("storeTimestamp").astype(np.int64)
     if SCHEDULE_TOPIC in topics:
         scheduled = np.flatnonzero(codes == topics.index(SCHEDULE_TOPIC))
-        _put_deliver_times(tags_codes, buffer, delays, stored, scheduled, delay_levels)
-    indexed = (fields.sys_flags & TRANSACTION_MASK) != SysFlag.ROLLBACK
+        _put_deliver_times(tags_codes, buffer, delays, store_timestamps, scheduled, delay_levels)
+    indexed = (located.sys_flags & TRANSACTION_MASK) != SysFlag.ROLLBACK
     index_keys = IndexKeys(topics, codes, indexed)
     index_keys.add_unique(buffer, unique)
     index_keys.add_keys(buffer, keys)
     if index_tags:
         index_keys.add_tags(tags, tag_hashes)
     index_rows, hashes = index_keys.in_put_order()
+    nowhere = np.zeros(len(starts), dtype=np.int64)
     return DispatchFields(
         topics=topics,
         topic_codes=codes,
-        queue_ids=fields.integer("queueId").astype(np.int32),
-        queue_offsets=fields.integer("queueOffset").astype(np.int64),
-        physical_offsets=fields.integer("physicalOffset").astype(np.int64),
-        sizes=frames.sizes,
+        queue_ids=located.queue_ids,
+        queue_offsets=nowhere,
+        physical_offsets=nowhere,
+        sizes=located.sizes,
         tags_codes=tags_codes,
-        store_timestamps=stored,
-        sys_flags=fields.sys_flags,
+        store_timestamps=store_timestamps,
+        sys_flags=located.sys_flags,
         index_rows=index_rows,
         index_hashes=hashes,
     )

@@ -15,8 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from broker_core.codec.copies import Route
-from broker_core.codec.dispatch import DispatchFields, dispatch_fields
+from broker_core.codec.dispatch import (
+    DispatchFields,
+    Located,
+    dispatch_fields,
+    fields_of_located,
+)
 from broker_core.codec.frames import FrameBatch
+from broker_core.codec.gather import span_arrays
 from broker_core.codec.layout import MAX_BODY_BYTES, TRANSACTION_MASK, SysFlag
 from broker_core.codec.names import SCHEDULE_TOPIC
 from broker_core.codec.outgoing import Encoded, encode
@@ -88,7 +94,7 @@ class Batch:
     def of_messages(cls, messages: Outgoing, *, max_message_bytes: int = MAX_BODY_BYTES) -> Batch:
         """Encode messages; IllegalMessageError for one over a limit."""
         parts = [
-            Part.of(encode(part, max_message_bytes=max_message_bytes))
+            _known(encode(part, max_message_bytes=max_message_bytes), part)
             for part in messages.parts(_PART_BYTES)
         ]
         transaction = np.asarray(messages.sys_flags) & TRANSACTION_MASK
@@ -100,6 +106,11 @@ class Batch:
     def of_copies(cls, records: Encoded, route: Route) -> Batch:
         """Copies of stored records (codec/copies.py), all of which have a place in a queue."""
         return cls((Part.of(records),), route, np.broadcast_to(np.bool_(True), len(records)))
+
+    @classmethod
+    def of_known(cls, part: Part, route: Route) -> Batch:
+        """Records of which everything is known, and all of which have a place in a queue."""
+        return cls((part,), route, np.broadcast_to(np.bool_(True), len(part)))
 
     @classmethod
     def join(cls, batches: Sequence[Batch]) -> Batch:
@@ -172,6 +183,34 @@ class Batch:
                 )
             )
         return placed
+
+
+def _known(records: Encoded, messages: Outgoing) -> Part:
+    """Records that were just made of messages: what they hold need not be read out of them."""
+    route = Route(messages.topics, messages.topic_codes, messages.queue_ids)
+    lengths = span_arrays(messages.properties)[2]
+    return known_part(records, route, lengths, messages.sys_flags)
+
+
+def known_part(
+    records: Encoded,
+    route: Route,
+    properties_lengths: NDArray[np.int64],
+    sys_flags: NDArray[np.int32] | int,
+) -> Part:
+    """Records whose route, properties and flags somebody knows."""
+    count = len(records)
+    located = Located(
+        records.buffer,
+        records.starts,
+        records.sizes,
+        route.topics,
+        route.topic_codes,
+        route.queue_ids,
+        np.broadcast_to(np.asarray(sys_flags, dtype=np.int32), count),
+        properties_lengths,
+    )
+    return Part.known(records, fields_of_located(located, np.zeros(count, dtype=np.int64)))
 
 
 def _fields(part: Encoded, delay_levels: Sequence[int]) -> DispatchFields:

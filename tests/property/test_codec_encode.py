@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.codec.layout import MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1
+from broker_core.codec.names import SCHEDULE_TOPIC
 from broker_core.codec.outgoing import Outgoing, encode
 from broker_core.codec.record import (
     Record,
@@ -20,6 +21,7 @@ from broker_core.codec.record import (
     with_property_crc,
 )
 from broker_core.codec.scan import walk
+from broker_core.store.batch import Batch, Part
 from tests.kit.records import HOSTS, INT64, records
 
 
@@ -127,3 +129,21 @@ def test_a_walk_finds_the_records_that_were_laid_down(made: list[Record], rest: 
     assert found.sizes.tolist() == [len(record) for record in placed]
     assert found.end == at
     assert found.stop_reason == {0: "stop", 20: "zero", 9: "blank"}[len(rest)]
+
+
+@given(st.lists(records(), min_size=1, max_size=12))
+def test_what_dispatch_knows_of_new_records_is_what_it_reads_out_of_them(
+    made: list[Record],
+) -> None:
+    messages = outgoing(made, bytes(8), bytes(8))
+
+    [part] = Batch.of_messages(messages).parts
+
+    known, read = part.fields, Part.of(part).fields
+    topics = [known.topics[code] for code in known.topic_codes]
+    assert topics == [read.topics[code] for code in read.topic_codes]
+    assert known.in_queue.tolist() == read.in_queue.tolist()
+    for name in ("queue_ids", "sizes", "index_rows", "index_hashes"):
+        assert getattr(known, name).tolist() == getattr(read, name).tolist(), name
+    is_scheduled = np.array([topic == SCHEDULE_TOPIC for topic in topics])  # depends on the time
+    assert known.tags_codes[~is_scheduled].tolist() == read.tags_codes[~is_scheduled].tolist()
