@@ -48,6 +48,7 @@ ENTRY_BYTES = ENTRY.itemsize
 FILLER_SIZE = 0x7FFFFFFF
 # Forward probes read this many entries at a time: one small read when nothing was added.
 _PROBE_ENTRIES = 512
+_MOST_PROBE_ENTRIES = 1 << 16
 # Selecting packed entries is slow; still faster than unpacking all, if this many times fewer.
 _FEW = 8
 
@@ -225,14 +226,16 @@ class ConsumeQueue:
         raise CorruptRecordError(message, segment.path)
 
     def _probe_forward(self, end: int) -> int:
+        step = _PROBE_ENTRIES
         while True:
-            entries = self.read(end, min(end + _PROBE_ENTRIES, self.capacity))
+            entries = self.read(end, min(end + step, self.capacity))
             written = is_written(entries)
             if not written.all():
                 return end + int(np.argmin(written))
             if not len(entries):
                 return end
             end += len(entries)
+            step = min(2 * step, _MOST_PROBE_ENTRIES)  # where much was added, there may be more
 
     def _search(self, low: int, high: int) -> int:
         """The first unwritten offset in (low, high], where `low` is written."""
