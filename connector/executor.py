@@ -52,6 +52,7 @@ def read_piece(
     client = options.client
     try:
         broker = opening.cached_reader(client)
+        opening.settle_in()
         batches = PieceReader(broker, options, message_filter).read(piece)
         yield from gathered(batches, options.batch_rows, BATCH_BYTES)
     except BrokerError as error:

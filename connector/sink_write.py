@@ -59,6 +59,7 @@ def write_rows(
     client = options.client
     try:
         broker = opening.cached_writer(client)
+        opening.settle_in()
         if identity is None:
             return _send(broker, options, columns, batches, task)
         return _prepare(broker, options, columns, batches, identity, task)

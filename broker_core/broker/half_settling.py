@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from broker_core.store.writer import StoreWriter
     from broker_core.types import AppendResult
 
-PIECE_ROWS = 200_000
-PIECE_BYTES = 64 << 20
+PIECE_ROWS = 100_000
+PIECE_BYTES = 32 << 20
 _STRETCH_ENTRIES = 100_000
 _THREADS = 2
 
