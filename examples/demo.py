@@ -32,7 +32,7 @@ from broker_core import open_broker
 HERE = Path(__file__).resolve().parent
 ORDERS = 6_000
 ORDERS_PER_SECOND = 600
-BATCHES_BEFORE_KILL = 4
+BATCHES_BEFORE_KILL = 3
 WINDOW_SECONDS = 300
 PATIENCE_S = 600
 PAUSE_S = 0.25

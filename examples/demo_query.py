@@ -47,7 +47,7 @@ def read_orders(spark: SparkSession, address: str) -> DataFrame:
         .option("subscribe", "orders")
         .option("startingOffsets", "earliest")
         .option("sql", SQL92)
-        .option("maxOffsetsPerTrigger", 600)
+        .option("maxOffsetsPerTrigger", 900)
         .load()
     )
     order = F.from_json(F.col("body").cast("string"), ORDER).alias("o")
