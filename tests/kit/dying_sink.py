@@ -1,7 +1,8 @@
 """The product's sink, in processes that die where a test says: once, then never again.
 
 Spark's workers are forked long before a test knows what it wants, so what is to happen lies in a
-file: `arm` puts it there, the process that does it takes it away first.
+file: `arm` puts it there, the process that does it takes it away first. Each has a name of its own:
+a task that Spark has given up may still be writing, and must not take what is meant for the next.
 
     phase   plan (a writer is made), write (a task), commit, abort
     point   begin, end, or a failpoint of the store, for the nth time in that phase
@@ -15,8 +16,9 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -55,17 +57,21 @@ class Control:
         folder.mkdir(parents=True, exist_ok=True)
 
     def arm(self, deed: Deed) -> None:
-        fresh = self.folder / "deed.new"
+        fresh = self.folder / "new"
         fresh.write_text(json.dumps(asdict(deed)))
-        fresh.rename(self.folder / "deed")
+        fresh.rename(self.folder / f"deed-{uuid.uuid4().hex}")
 
     def disarm(self) -> None:
-        (self.folder / "deed").unlink(missing_ok=True)
+        for path in self._armed():
+            path.unlink(missing_ok=True)
 
     @property
     def is_done(self) -> bool:
         """Whether the deed was done, or begun."""
-        return not (self.folder / "deed").exists()
+        return not self._armed()
+
+    def _armed(self) -> list[Path]:
+        return list(self.folder.glob("deed-*"))
 
     def wait_until_done(self) -> None:
         self._wait(lambda: self.is_done)
@@ -77,17 +83,18 @@ class Control:
     def driver_is(self, *pids: int) -> None:
         (self.folder / "driver").write_text(json.dumps(pids))
 
-    def deed(self, phase: str) -> Deed | None:
-        try:
-            found = Deed(**json.loads((self.folder / "deed").read_text()))
-        except FileNotFoundError:
-            return None
-        return found if found.phase == phase else None
+    def deed(self, phase: str) -> tuple[Path, Deed] | None:
+        """What is to be done in a phase, and the file that says so."""
+        for path in self._armed():
+            with suppress(FileNotFoundError):
+                found = Deed(**json.loads(path.read_text()))
+                return (path, found) if found.phase == phase else None
+        return None
 
-    def do(self, deed: Deed) -> None:
+    def do(self, path: Path, deed: Deed) -> None:
         """Do it, if no other process was faster."""
         try:
-            (self.folder / "deed").rename(self.folder / f"taken-{os.getpid()}")
+            path.rename(self.folder / f"taken-{os.getpid()}")
         except FileNotFoundError:
             return
         if deed.deed == "raise":
@@ -115,20 +122,21 @@ class Control:
 def watched(folder: str, phase: str) -> Iterator[None]:
     """Do the deed of this phase where it is to be done."""
     control = Control(Path(folder))
-    deed = control.deed(phase)
-    if deed is None:
+    found = control.deed(phase)
+    if found is None:
         yield
         return
+    path, deed = found
     if deed.point == "begin":
-        control.do(deed)
-    with _failpoints(control, deed):
+        control.do(path, deed)
+    with _failpoints(deed, lambda: control.do(path, deed)):
         yield
     if deed.point == "end":
-        control.do(deed)
+        control.do(path, deed)
 
 
 @contextmanager
-def _failpoints(control: Control, deed: Deed) -> Iterator[None]:
+def _failpoints(deed: Deed, do: Callable[[], None]) -> Iterator[None]:
     """Let the store's real files tell where its writer is; this process does nothing else.
 
     A task makes more than one append of its few rows, so that it can die between two of them.
@@ -139,7 +147,7 @@ def _failpoints(control: Control, deed: Deed) -> Iterator[None]:
         nonlocal passed
         passed += point == deed.point
         if point == deed.point and passed == deed.nth:
-            control.do(deed)
+            do()
 
     # A writer that this worker has open already remembers the real files: let it open another.
     opening._cached.clear()
