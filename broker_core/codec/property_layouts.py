@@ -8,7 +8,7 @@ text length, and in each group one row's layout is tried on all rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,9 @@ _MAX_LAYOUTS = 4
 _WORTH_ROWS = 64
 _SAMPLE = np.arange(1, 33) * 0.6180339887498949 % 1  # in no step with any period of the rows
 _BLOCK_BYTES = 1 << 16
+_WORD = 8
+
+_Item = TypeVar("_Item", np.uint8, np.bool_)
 
 Layout = dict[bytes, tuple[int, int]]
 """Where in a text the value of each name begins and ends."""
@@ -136,6 +139,11 @@ def _masks(text: NDArray[np.uint8], layout: Layout) -> tuple[NDArray[np.uint8], 
     return pattern, is_structure
 
 
+def _repeated(row: NDArray[_Item], count: int) -> NDArray[_Item]:
+    """The same row so many times, one after another."""
+    return np.broadcast_to(row, (count, len(row))).reshape(-1)
+
+
 # Below, many rows are compared as one run of bytes: row by row would cost more than the bytes do.
 
 
@@ -151,10 +159,13 @@ def _fits_in_place(
     first, pitch = int(starts[0]), pitch_of(starts)
     gap = np.zeros(pitch - len(text), dtype=np.bool_)
     step = max(1, min(len(starts), _BLOCK_BYTES // pitch))
-    patterns = np.tile(np.concatenate([pattern, gap.view(np.uint8)]), step)
-    structures = np.tile(np.concatenate([is_structure, gap]), step)
-    cares = np.tile(np.concatenate([np.ones(len(text), dtype=np.bool_), gap]), step)
-    differs = np.empty(len(patterns), dtype=np.bool_)
+    patterns = _repeated(np.concatenate([pattern, gap.view(np.uint8)]), step)
+    structures = _repeated(np.concatenate([is_structure, gap]), step)
+    cares = _repeated(np.concatenate([np.ones(len(text), dtype=np.bool_), gap]), step)
+    differs = np.zeros(len(patterns), dtype=np.bool_)
+    # Rows that begin with a word of eight marks are looked through by the word.
+    marks = differs.view(np.uint64) if pitch % _WORD == 0 else differs
+    marks_a_row = len(marks) // step
     fits: NDArray[np.bool_] = lengths == len(text)
     # The gap behind the last text may be missing.
     near = buffer[first : first + pitch * (len(starts) - 1) + len(text)]
@@ -163,8 +174,9 @@ def _fits_in_place(
         found = np.equal(texts, patterns[: len(texts)], out=differs[: len(texts)])
         found ^= structures[: len(texts)]
         found &= cares[: len(texts)]
-        if found.any():
-            fits[block + np.flatnonzero(found) // pitch] = False
+        differs[len(texts) :] = False
+        if marks.any():
+            fits[block + np.flatnonzero(marks) // marks_a_row] = False
     return fits
 
 
@@ -178,7 +190,7 @@ def _misfits(
     pattern, is_structure = _masks(text, layout)
     width = len(text)
     step = max(1, min(len(starts), _BLOCK_BYTES // width))
-    patterns, structures = np.tile(pattern, step), np.tile(is_structure, step)
+    patterns, structures = _repeated(pattern, step), _repeated(is_structure, step)
     misfits = []
     for block in range(0, len(starts), step):
         texts = fixed_width(buffer, starts[block : block + step], width).reshape(-1)

@@ -35,22 +35,23 @@ class MappedMemory:
 
     def __init__(self, kept_bytes: int | None = None) -> None:
         self._limit = (held_bytes() or 0) + (kept_bytes or max(LEAST_KEPT_BYTES, _share()))
-        self._unseen_bytes = _LOOK_EVERY_BYTES
-        self._excess_bytes = 0
+        self._unseen_bytes = 0
+        self._spare_bytes = 0
 
     def has_read(
         self, mapped: NDArray[np.uint8], start: int, end: int, record_bytes: float
     ) -> None:
         """Take note that records of such a size in [start, end) of a map have been handed out."""
         self._unseen_bytes += end - start
-        if self._unseen_bytes >= _LOOK_EVERY_BYTES:
+        # No look can tell anything new before what was spare at the last one may be used up.
+        if self._unseen_bytes >= max(_LOOK_EVERY_BYTES, self._spare_bytes):
             self._unseen_bytes = 0
             held = held_bytes()
-            self._excess_bytes = len(mapped) if held is None else held - self._limit
+            self._spare_bytes = -len(mapped) if held is None else self._limit - held
         if record_bytes > mmap.PAGESIZE:
             let_go(mapped, start, end)
-        elif self._excess_bytes > 0:
-            let_go(mapped, max(start, end - self._excess_bytes), end)
+        elif self._spare_bytes < 0:
+            let_go(mapped, max(start, end + self._spare_bytes), end)
 
 
 @cache
