@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _GATHER_MAX_BYTES = 1024
-_WORD = 8
 
 
 class Positions(NamedTuple):
@@ -100,8 +99,7 @@ def one_topic(
     ends = body_starts + body_lengths
     if is_wrong.any():
         ends[is_wrong] = 0
-    # Rows of whole words are compared faster later on.
-    width = -(-(kind.itemsize + int(properties_lengths.max())) // _WORD) * _WORD
+    width = kind.itemsize + int(properties_lengths.max())
     if gathered and _is_worth_gathering(places.data, properties_lengths, width):
         rows = padded_rows(places.data, ends, width)
         texts, properties_starts = rows.reshape(-1), np.arange(kind.itemsize, rows.size, width)

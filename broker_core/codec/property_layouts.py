@@ -24,7 +24,7 @@ _MAX_LAYOUTS = 4
 _WORTH_ROWS = 64
 _SAMPLE = np.arange(1, 33) * 0.6180339887498949 % 1  # in no step with any period of the rows
 _BLOCK_BYTES = 1 << 16
-_WORD = 8
+_FEW_ROWS = 256
 
 _Item = TypeVar("_Item", np.uint8, np.bool_)
 
@@ -163,9 +163,6 @@ def _fits_in_place(
     structures = _repeated(np.concatenate([is_structure, gap]), step)
     cares = _repeated(np.concatenate([np.ones(len(text), dtype=np.bool_), gap]), step)
     differs = np.zeros(len(patterns), dtype=np.bool_)
-    # Rows that begin with a word of eight marks are looked through by the word.
-    marks = differs.view(np.uint64) if pitch % _WORD == 0 else differs
-    marks_a_row = len(marks) // step
     fits: NDArray[np.bool_] = lengths == len(text)
     # The gap behind the last text may be missing.
     near = buffer[first : first + pitch * (len(starts) - 1) + len(text)]
@@ -174,9 +171,14 @@ def _fits_in_place(
         found = np.equal(texts, patterns[: len(texts)], out=differs[: len(texts)])
         found ^= structures[: len(texts)]
         found &= cares[: len(texts)]
-        differs[len(texts) :] = False
-        if marks.any():
-            fits[block + np.flatnonzero(marks) // marks_a_row] = False
+        if not found.any():
+            continue
+        # Rows that are out already would only be found again, byte by byte.
+        near_fits = fits[block : block + step]
+        whole = differs[: len(near_fits) * pitch].reshape(len(near_fits), pitch)
+        whole[~near_fits] = False
+        if whole.any():
+            near_fits[np.flatnonzero(whole) // pitch] = False
     return fits
 
 
@@ -189,6 +191,10 @@ def _misfits(
     """Numbers of the texts at `starts`, all as long as `text`, that do not have its layout."""
     pattern, is_structure = _masks(text, layout)
     width = len(text)
+    if len(starts) <= _FEW_ROWS:
+        few = fixed_width(buffer, starts, width) == pattern
+        few ^= is_structure
+        return np.flatnonzero(few.any(axis=1))
     step = max(1, min(len(starts), _BLOCK_BYTES // width))
     patterns, structures = _repeated(pattern, step), _repeated(is_structure, step)
     misfits = []
