@@ -124,9 +124,16 @@ class Arrivals:
             if followed is not None:
                 followed.keep(piece)
 
-    def piece(self, queue: QueueKey, start: int) -> Piece | None:
-        """Return the piece of a followed queue that starts there, if it is kept."""
-        return self._followed[queue].pieces.get(start)
+    def pieces(self, queue: QueueKey, start: int, most_bytes: int) -> list[Piece]:
+        """Return the pieces of a followed queue from `start` on that are kept, up to a limit."""
+        kept = self._followed[queue].pieces
+        found: list[Piece] = []
+        piece = kept.get(start)
+        while piece is not None and len(piece.packed) <= most_bytes:
+            most_bytes -= len(piece.packed)
+            found.append(piece)
+            piece = kept.get(piece.end)
+        return found
 
     def is_at_end(self, queue: QueueKey, offset: int) -> bool:
         """Whether what arrived last in a followed queue ended there."""

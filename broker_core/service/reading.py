@@ -15,7 +15,7 @@ from broker_core.service.identity import Right
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 from broker_core.wire import broker_pb2 as pb
 from broker_core.wire.columns import pack_columns
-from broker_core.wire.frames import pack_frames
+from broker_core.wire.frames import join_packed, pack_frames
 
 if TYPE_CHECKING:
     from broker_core.clients.embedded import EmbeddedBroker
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 MOST_ROWS = 1 << 20
 LONGEST_WAIT_S = 60.0
+FOLLOW_PAUSE_S = 0.005
+"""A follower is sent at most so often what arrives: what came meanwhile travels together."""
 
 
 class Reading:
@@ -163,10 +165,12 @@ class Reading:
         with arrivals.follow(key) as watch:
             call.when_over(watch.wake)
             while call.is_active and not self._core.is_stopping:
-                piece = arrivals.piece(key, at) if may_skip_files else None
-                if piece is not None and len(piece.packed) <= self._limits.chunk_bytes:
-                    yield piece.packed
-                    at = LogicalOffset(piece.end)
+                most_bytes = self._limits.chunk_bytes if may_skip_files else 0
+                pieces = arrivals.pieces(key, at, most_bytes)
+                if pieces:
+                    yield join_packed([piece.packed for piece in pieces])
+                    at = LogicalOffset(pieces[-1].end)
+                    time.sleep(FOLLOW_PAUSE_S)
                     continue
                 if not (may_skip_files and arrivals.is_at_end(key, at)):
                     end = _end(broker, queue, at)

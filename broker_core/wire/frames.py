@@ -29,6 +29,7 @@ refused by those who do not know them.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntFlag
 from typing import TYPE_CHECKING
@@ -111,6 +112,21 @@ def pack_frames(frames: FrameBatch) -> bytes:
     if frames.queue is None:
         flags |= Flag.MIXED
     return _pack(flags, b"", frames.sizes, frames.offsets, _contiguous(frames), frames.next_offset)
+
+
+def join_packed(messages: Sequence[bytes]) -> bytes:
+    """One chunk with the records of several, which go on where the one before ends."""
+    if len(messages) == 1:
+        return messages[0]
+    chunks = [unpack(message) for message in messages]
+    return _pack(
+        chunks[0].flags & ~Flag.DENSE,
+        b"",
+        np.concatenate([chunk.sizes for chunk in chunks]),
+        np.concatenate([chunk.offsets for chunk in chunks]),
+        b"".join(chunk.records.data for chunk in chunks),
+        chunks[-1].next_offset,
+    )
 
 
 def pack_records(

@@ -56,6 +56,7 @@ def load(store: Path, processes: int, seconds: float, per_second: float) -> Load
 
     followers = [_start("follow", address, FOLLOWERS, per_queue) for _ in range(processes)]
     producers = [_start("produce", address, PRODUCERS, each, per_second) for _ in range(processes)]
+    _let_go([*followers, *producers])
     sent, followed = _answers(producers), _answers(followers)
 
     grown = _resident_bytes(serve.pid) - before
@@ -65,7 +66,20 @@ def load(store: Path, processes: int, seconds: float, per_second: float) -> Load
 
 def _start(role: str, address: str, *arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.load.worker", role, address, "t", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def _let_go(workers: list[subprocess.Popen[str]]) -> None:
+    """Let them begin when all of them are connected: starting up is no part of the load."""
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
 
 
 def _answers(workers: list[subprocess.Popen[str]]) -> list[Any]:

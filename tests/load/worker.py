@@ -3,7 +3,8 @@
     python -m tests.load.worker produce ADDRESS TOPIC THREADS MESSAGES PER_SECOND
     python -m tests.load.worker follow ADDRESS TOPIC THREADS MESSAGES
 
-Each prints one JSON line per thread when it is done. A body is `producer number sent_ns`, the clock
+Each prints `ready` when it is connected, begins when it gets a line of input, and prints one JSON
+line per thread when it is done. A body is `producer number sent_ns`, the clock
 being the machine's monotonic one, so that followers can tell how old a message is.
 """
 
@@ -61,6 +62,8 @@ def main(role: str, address: str, topic: str, threads: str, count: str, *rate: s
             else:
                 answers.append(follow(broker, topic, thread % 4, int(count)))
 
+        print("ready", flush=True)
+        sys.stdin.readline()
         workers = [threading.Thread(target=work, args=(number,)) for number in range(int(threads))]
         for worker in workers:
             worker.start()
