@@ -1,8 +1,9 @@
 """The product's sink, in processes that die where a test says: once, then never again.
 
 Spark's workers are forked long before a test knows what it wants, so what is to happen lies in a
-file: `arm` puts it there, the process that does it takes it away first. Each has a name of its own:
-a task that Spark has given up may still be writing, and must not take what is meant for the next.
+file: `arm` puts it there, the process that does it takes it away first. It is meant for the run of
+the query that begins next: a task of the one before, which Spark has given up, may still begin or
+go on writing, and must not take it.
 
     phase   plan (a writer is made), write (a task), commit, abort
     point   begin, end, or a failpoint of the store, for the nth time in that phase
@@ -57,9 +58,16 @@ class Control:
         folder.mkdir(parents=True, exist_ok=True)
 
     def arm(self, deed: Deed) -> None:
+        (self.folder / "run").unlink(missing_ok=True)
         fresh = self.folder / "new"
         fresh.write_text(json.dumps(asdict(deed)))
         fresh.rename(self.folder / f"deed-{uuid.uuid4().hex}")
+
+    def begin_run(self) -> str:
+        """A name for the run that begins now, the only one that does what is armed."""
+        name = uuid.uuid4().hex
+        (self.folder / "run").write_text(name)
+        return name
 
     def disarm(self) -> None:
         for path in self._armed():
@@ -83,12 +91,13 @@ class Control:
     def driver_is(self, *pids: int) -> None:
         (self.folder / "driver").write_text(json.dumps(pids))
 
-    def deed(self, phase: str) -> tuple[Path, Deed] | None:
-        """What is to be done in a phase, and the file that says so."""
+    def deed(self, run: str, phase: str) -> tuple[Path, Deed] | None:
+        """What a run is to do in a phase, and the file that says so."""
         for path in self._armed():
             with suppress(FileNotFoundError):
                 found = Deed(**json.loads(path.read_text()))
-                return (path, found) if found.phase == phase else None
+                is_meant = (self.folder / "run").read_text() == run
+                return (path, found) if is_meant and found.phase == phase else None
         return None
 
     def do(self, path: Path, deed: Deed) -> None:
@@ -119,10 +128,10 @@ class Control:
 
 
 @contextmanager
-def watched(folder: str, phase: str) -> Iterator[None]:
+def watched(options: Mapping[str, str], phase: str) -> Iterator[None]:
     """Do the deed of this phase where it is to be done."""
-    control = Control(Path(folder))
-    found = control.deed(phase)
+    control = Control(Path(options["control"]))
+    found = control.deed(options["run"], phase)
     if found is None:
         yield
         return
@@ -165,20 +174,20 @@ class DyingStreamWriter(RocketMQStreamWriter):
     """The product's writer, watched."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self._folder = options["control"]
+        self._watched = {name: options[name] for name in ("control", "run")}
         super().__init__(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         rows = (batch.slice(row, 1) for batch in iterator for row in range(batch.num_rows))
-        with watched(self._folder, "write"):
+        with watched(self._watched, "write"):
             return super().write(rows)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        with watched(self._folder, "commit"):
+        with watched(self._watched, "commit"):
             super().commit(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        with watched(self._folder, "abort"):
+        with watched(self._watched, "abort"):
             super().abort(messages, batchId)
 
 
@@ -191,5 +200,5 @@ class DyingSource(RocketMQDataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DyingStreamWriter:  # noqa: N802 - Spark's name
         del overwrite
-        with watched(self.options["control"], "plan"):
+        with watched(self.options, "plan"):
             return DyingStreamWriter(self.options, schema)

@@ -88,6 +88,7 @@ class Pipeline:
             .option("broker", self.address)
             .option("topic", "out")
             .option("control", str(self.control.folder))
+            .option("run", self.control.begin_run())
             .option("checkpointLocation", str(self.checkpoint))
             .options(**options)
             .trigger(availableNow=True)
