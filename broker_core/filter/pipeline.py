@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from broker_core.filter.registered import RegisteredFilter
     from broker_core.store.consume_queue_ext import ExtUnits
 
-EXAMINED_ROWS = 1 << 14
+EXAMINED_ROWS = 1 << 15
 EXAMINED_BYTES = 256 << 20
 """What is best looked at in one go: so many records' properties stay in a core's cache."""
 _JOINED_ROWS = 1 << 18

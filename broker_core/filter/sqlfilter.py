@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.filter.sql92.columnar import Masks, evaluate
+from broker_core.filter.sql92.columnar import Masks, evaluate, masks_of
 from broker_core.filter.sql92.parser import parse
 from broker_core.filter.sql92.render import render
 from broker_core.filter.sql92.scalar import Verdict, verdicts
@@ -68,7 +68,7 @@ class SqlFilter:
 
     def select(self, columns: Mapping[str, pa.Array], rows: int) -> NDArray[np.bool_]:
         """Which messages of a batch are delivered; arguments as for `masks`."""
-        return np.asarray(self.masks(columns, rows).true)
+        return np.array(np.broadcast_to(masks_of(self._root, columns, rows).true, rows))
 
     def describe(self) -> str:
         """The filter as it was understood: every operator in parentheses, the dropped end gone."""
