@@ -17,6 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROUNDS = 3
+WARM_UP_ROUNDS = 3
+"""Rounds that do not count: compilers are at work, and a virtual machine gets memory that it
+touches for the first time ten times slower than memory it has had before."""
 
 Seconds = float
 Turn = Callable[[], Seconds]
@@ -67,13 +70,15 @@ def timed(work: Callable[[], object], clock: Callable[[], Seconds] = time.perf_c
 
 
 def take_turns(turns: dict[str, Turn], rounds: int = ROUNDS) -> dict[str, Seconds]:
-    """The median time of each, over rounds in which all of them take one turn."""
+    """The median time of each, over rounds in which all of them take one turn, once warm."""
     times: dict[str, list[Seconds]] = {name: [] for name in turns}
-    for number in range(rounds + 1):
+    for number in range(-WARM_UP_ROUNDS, rounds):
         for name, turn in turns.items():
             seconds = turn()
-            tell(f"  round {number} {name}: {seconds:.3f} s")
-            if number:
+            tell(
+                f"  round {number + 1 if number >= 0 else 'of warming up'} {name}: {seconds:.3f} s"
+            )
+            if number >= 0:
                 times[name].append(seconds)
     return {name: statistics.median(each) for name, each in times.items()}
 
