@@ -167,6 +167,8 @@ class LogWriter:
         """The segment that holds an offset, where it is or where it would be created."""
         base = physical_offset - physical_offset % self.file_bytes
         name = segment_name(base)
+        if len(self._directories) == 1:
+            return self._directories[0] / name
         for directory in self._directories:
             if (directory / name).exists():
                 return directory / name

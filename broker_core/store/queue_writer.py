@@ -12,6 +12,7 @@ Not thread-safe; only the holder of the store's lock may use it.
 from __future__ import annotations
 
 import contextlib
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,16 +129,28 @@ class QueueWriter:
 
     def directory_of(self, queue: QueueKey) -> Path:
         """Where a queue's files are."""
-        topic, queue_id = queue
-        return self._directory / topic / str(queue_id)
+        return _directory_of(self._directory, *queue)
 
     def _file(self, queue: QueueKey, number: int) -> Path:
         """The file that holds an entry, made if it is missing, with fillers where it must."""
         at = number * ENTRY_BYTES
-        path = self.directory_of(queue) / segment_name(at - at % self._file_bytes)
+        path = _file_of(self._directory, *queue, at - at % self._file_bytes)
         if self._handles.ensure(path, self._file_bytes):
             if at % self._file_bytes:
                 filler = fillers(at % self._file_bytes // ENTRY_BYTES)
                 self._handles.write(path, filler.data.cast("B"), 0)
             self._reach(Failpoint.QUEUE_CREATED)
         return path
+
+
+# Joining paths takes longer than writing a few entries does.
+
+
+@lru_cache(maxsize=4096)
+def _directory_of(root: Path, topic: str, queue_id: int) -> Path:
+    return root / topic / str(queue_id)
+
+
+@lru_cache(maxsize=4096)
+def _file_of(root: Path, topic: str, queue_id: int, base: int) -> Path:
+    return _directory_of(root, topic, queue_id) / segment_name(base)

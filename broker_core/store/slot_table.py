@@ -1,8 +1,8 @@
 """Slot table: the hash slots of one index file, read and set by number.
 
 The layout is index_file.py's: the table lies behind the header. A few slots are read and written by
-calls. Many are set through a map, which costs what the slots cost and not what the table does; from
-then on every slot is.
+calls. Many, at once or one after another, are set through a map, which costs what the slots cost
+and not what the table does; from then on every slot is.
 
 Nothing else in a store is written through a map: a page that has no place on the disk yet can't
 refuse a byte, it can only kill the process. So before the table is mapped, all of it is written
@@ -41,6 +41,7 @@ class SlotTable:
         self._handles = handles
         self._slots = slots
         self._few = min(_FEW, slots // 4)
+        self._asked = 0
         self._map: SharedMap | None = None
 
     def is_of(self, path: Path) -> bool:
@@ -51,7 +52,8 @@ class SlotTable:
 
     def held(self, wanted: NDArray[np.int64]) -> NDArray[np.int32]:
         """What some slots hold."""
-        if self._map is None and len(wanted) > self._few:
+        self._asked += len(wanted)
+        if self._map is None and self._asked > self._few:
             self._map = self._mapped()
         if self._map is not None:
             return self._map.items[wanted].astype(np.int32)
