@@ -65,6 +65,11 @@ def group_by_queue(
     if not len(ids):
         nothing = np.zeros(0, dtype=np.int64)
         return QueueGroups((), nothing, np.zeros(1, dtype=np.int64))
+    if bool((ids == ids[0]).all()) and bool((codes == codes[0]).all()):
+        everything = np.arange(len(ids)) if chosen is None else chosen
+        return QueueGroups(
+            ((distinct[int(codes[0])], int(ids[0])),), everything, np.array([0, len(ids)])
+        )
     width = int(ids.max()) + 1
     keys = codes.astype(np.int64) * width + ids
     # Sixteen-bit keys are sorted by counting, everything else by comparing.
@@ -93,14 +98,14 @@ class Dispatcher:
         self._queues = queues
         self._index = index
 
-    def dispatch(self, fields: DispatchFields) -> None:
-        """Make a batch of records findable."""
-        self.put_entries(fields)
+    def dispatch(self, fields: DispatchFields, groups: QueueGroups | None = None) -> None:
+        """Make a batch of records findable; `groups` if somebody knows them by queue already."""
+        self.put_entries(fields, groups)
         self.put_keys(fields)
 
-    def put_entries(self, fields: DispatchFields) -> None:
+    def put_entries(self, fields: DispatchFields, groups: QueueGroups | None = None) -> None:
         """Write the consume-queue entries of a batch whose records continue their queues."""
-        groups = group_by_queue(
+        groups = groups or group_by_queue(
             fields.topics, fields.topic_codes, fields.queue_ids, fields.in_queue
         )
         entries = queue_entries(fields, groups.rows)

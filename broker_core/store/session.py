@@ -96,6 +96,7 @@ class StoreSession:
         # Whether others wrote files that are not noted as dirty here.
         self._others_wrote = True
         self._checkpoint_path = root / CHECKPOINT_NAME
+        self._abort_path = root / ABORT_NAME
 
     @property
     def tail(self) -> Tail:
@@ -152,8 +153,8 @@ class StoreSession:
 
     def mark_unclosed(self) -> None:
         """Make sure that `abort` is there, durably, before anything changes."""
-        if not (self.root / ABORT_NAME).exists():
-            write_new(self.files, self.root / ABORT_NAME, str(os.getpid()).encode())
+        if not self._abort_path.exists():
+            write_new(self.files, self._abort_path, str(os.getpid()).encode())
 
     def distrust_memory(self) -> None:
         """Let the next turn read everything again: an error left files in an unknown state."""
@@ -238,10 +239,12 @@ class StoreSession:
                 f"used in process {os.getpid()}, its child; open the store there."
             )
             raise StorageError(message)
-        if not self._lock.is_held:
+        has_kept_lock = self._lock.is_held
+        if not has_kept_lock:
             self._lock.acquire(self._options.lock_wait_s, for_life=self._hold)
         try:
-            if not self._is_own_tail():
+            # Who has kept the lock since its last turn need not look: nobody else can have written.
+            if not (self._is_at_rest if has_kept_lock else self._is_own_tail()):
                 self._recover()
         except OSError as error:
             self.distrust_memory()
@@ -252,9 +255,14 @@ class StoreSession:
             self._lock.release()
             raise
 
+    @property
+    def _is_at_rest(self) -> bool:
+        """Whether this session left nothing unfinished."""
+        return self._tail is not _UNREAD and self._tail.state in (TailState.CLEAN, TailState.CLOSED)
+
     def _is_own_tail(self) -> bool:
         """Whether nothing has happened since this session wrote the marker."""
-        if self._tail is _UNREAD or self._tail.state not in (TailState.CLEAN, TailState.CLOSED):
+        if not self._is_at_rest:
             return False
         try:
             page = self.parts.handles.read(self._checkpoint_path, checkpoint.FILE_SIZE, 0)

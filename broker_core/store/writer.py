@@ -267,8 +267,9 @@ class StoreWriter(Closing):
                 reach(Failpoint.LOG_SYNCED)
             session.mark(TailState.DISPATCHING, log_durable_end=durable_end)
             reach(Failpoint.MARKED_DISPATCHING)
+            groups = batch.groups if len(fields) == 1 else None
             for part in fields:
-                session.parts.dispatcher.dispatch(part)
+                session.parts.dispatcher.dispatch(part, groups)
             session.mark_clean(placement.end, int(placement.physical_offsets[-1]), store_ms)
             reach(Failpoint.MARKED_CLEAN)
         except BaseException:
