@@ -32,7 +32,7 @@ SINKS = {
 SENDS = {
     # processes, each with a connection; threads of each; sends of each thread
     "send.remote.connection.vs_echo": (1, 64, 300),
-    "send.remote.total.vs_echo": (4, 32, 150),
+    "send.remote.total.vs_echo": (4, 64, 100),
 }
 FOLLOW = "follow.remote.vs_echo"
 NAMES = (*SINKS, *SENDS, FOLLOW)
