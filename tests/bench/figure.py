@@ -1,8 +1,8 @@
 """A figure: how fast ours is, how fast the peer is, and the ratio, from alternating rounds.
 
 Machines that run this are shared and noisy, so no absolute number means anything by itself: ours
-and the peer take turns, the first turn of each is thrown away (it warms caches and compilers), and
-the medians of the others make the ratio.
+and the peer take turns, the first turns of each are thrown away (they warm caches and compilers),
+and the medians of the others make the ratio.
 """
 
 from __future__ import annotations

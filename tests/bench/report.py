@@ -36,8 +36,8 @@ _INTRO = f"""\
 writes this page from it. No number here was typed by hand.
 
 A figure is a ratio, because rates of one machine say little about another. Ours and its peer take
-turns in one run; the first turn of each is thrown away, and the medians of at least three others
-make the ratio. Messages have bodies of 100 bytes, a tag, a key and a unique key, in 4 queues; pages
+turns in one run; the first three turns of each are thrown away, and the medians of at least three
+others make the ratio. Messages have bodies of 100 bytes, a tag, a key and a unique key, in 4 queues; pages
 are in memory. Spark runs as `local[2]`, streams read the whole topic as one micro-batch, and every
 read ends in `noop`.
 

@@ -51,8 +51,8 @@ GROUPS = (
         "Reading into Spark",
         "The ceiling is a Python source that yields batches made beforehand: what is left of the "
         "time is Spark's, which copies every Arrow batch from the Python worker to the JVM. The "
-        "rest of our time goes into decoding, most of it into the columns that are parsed out of "
-        "properties (`keys`, `tags`, `msgId`) and into bodies, which are copied once. A remote "
+        "rest of our time goes into decoding: more than a third of it is waiting for memory, for "
+        "heads, bodies and properties of records of one queue lie apart from each other. A remote "
         "read adds the same bytes over a socket, sent by one server process that shares the "
         "machine's cores with Spark. Kafka's source is JVM code, and makes rows one at a time.",
         {
@@ -141,7 +141,7 @@ GROUPS = (
         "query and starting a task.",
         {
             "read.tag.selective": Meaning("read with a tag filter", "read of everything", 20.0),
-            "read.sql.selective": Meaning("read with a SQL92 filter", "read of everything"),
+            "read.sql.selective": Meaning("read with a SQL92 filter", "read of everything", 3.0),
             "query.key.vs_scan": Meaning("`where keys = …`, pushed down", "scan in Spark", 50.0),
         },
     ),
