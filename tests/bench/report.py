@@ -37,9 +37,9 @@ writes this page from it. No number here was typed by hand.
 
 A figure is a ratio, because rates of one machine say little about another. Ours and its peer take
 turns in one run; the first three turns of each are thrown away, and the medians of at least three
-others make the ratio. Messages have bodies of 100 bytes, a tag, a key and a unique key, in 4 queues; pages
-are in memory. Spark runs as `local[2]`, streams read the whole topic as one micro-batch, and every
-read ends in `noop`.
+others make the ratio. Messages have bodies of 100 bytes, a tag, a key and a unique key, in 4
+queues; pages are in memory. Spark runs as `local[2]`, streams read the whole topic as one
+micro-batch, and every read ends in `noop`.
 
 The peers are real: Spark's own Kafka source and sink on a Kafka broker that runs on the same
 machine. *The ceiling* is a Python source that does nothing but hand Arrow batches to Spark that
