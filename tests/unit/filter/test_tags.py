@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from broker_core.codec.javahash import java_hash
 from broker_core.errors import FilterSyntaxError
 from broker_core.filter.tags import TagFilter
 
@@ -133,3 +134,14 @@ def test_filter_pickles_by_its_text_and_shows_it() -> None:
     assert copy.select_codes(codes(65, 66, 67)).tolist() == [True, True, False]
     assert repr(copy) == "TagFilter('A || B')"
     assert copy != TagFilter("A")
+
+
+def test_many_tags_select_as_few_do() -> None:
+    names = [f"tag{number}" for number in range(12)]
+    codes = np.array([java_hash(name) for name in [*names, "other"]], dtype=np.int64)
+
+    by_all = TagFilter(" || ".join(names)).select_codes(codes)
+
+    assert by_all.tolist() == [True] * 12 + [False]
+    for number, name in enumerate(names):
+        assert TagFilter(name).select_codes(codes).tolist() == [n == number for n in range(13)]
