@@ -75,9 +75,8 @@ def take_turns(turns: dict[str, Turn], rounds: int = ROUNDS) -> dict[str, Second
     for number in range(-WARM_UP_ROUNDS, rounds):
         for name, turn in turns.items():
             seconds = turn()
-            tell(
-                f"  round {number + 1 if number >= 0 else 'of warming up'} {name}: {seconds:.3f} s"
-            )
+            label = f"round {number + 1}" if number >= 0 else "warming up"
+            tell(f"  {label}, {name}: {seconds:.3f} s")
             if number >= 0:
                 times[name].append(seconds)
     return {name: statistics.median(each) for name, each in times.items()}
