@@ -133,7 +133,7 @@ class HalfSettling:
             copies = known_part(
                 halves.commit(), halves.route, span_arrays(halves.properties)[2], SysFlag.COMMIT
             )
-            found.append(Batch.of_known(copies, halves.route).make_ready())
+            found.append(Batch.of_copies(copies, halves.route).make_ready())
         return Settlement(offsets, tuple(found), self._ops(offsets).make_ready())
 
     def pieces(self, offsets: NDArray[np.int64]) -> list[NDArray[np.int64]]:

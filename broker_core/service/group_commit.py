@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from broker_core.errors import BrokerError, UnavailableError
+from broker_core.gathering import let_come
 from broker_core.service.admission_few import admit_appends
 from broker_core.types import AppendResult
 
@@ -135,7 +136,8 @@ class GroupCommit:
         try:
             while not leader.is_done:
                 if self._is_busy:
-                    self._let_come()
+                    # An append costs much the same for one request as for many.
+                    let_come(self._waiting, pause_s=_GATHERING_S, most=_MOST_GATHERINGS)
                 group = self._take()
                 self._do(group)
                 for job in group:
@@ -143,15 +145,6 @@ class GroupCommit:
                         job.turn.release()
         finally:
             self._pass_on()
-
-    def _let_come(self) -> None:
-        """Wait while more come: an append costs much the same for one request as for many."""
-        count = 0
-        for _ in range(_MOST_GATHERINGS):
-            if len(self._waiting) <= count:
-                break
-            count = len(self._waiting)
-            time.sleep(_GATHERING_S)
 
     def _take(self) -> list[Job]:
         taken: list[Job] = []

@@ -105,12 +105,8 @@ class Batch:
     @classmethod
     def of_copies(cls, records: Encoded, route: Route) -> Batch:
         """Copies of stored records (codec/copies.py), all of which have a place in a queue."""
-        return cls((Part.of(records),), route, np.broadcast_to(np.bool_(True), len(records)))
-
-    @classmethod
-    def of_known(cls, part: Part, route: Route) -> Batch:
-        """Records of which everything is known, and all of which have a place in a queue."""
-        return cls((part,), route, np.broadcast_to(np.bool_(True), len(part)))
+        part = records if isinstance(records, Part) else Part.of(records)
+        return cls((part,), route, np.broadcast_to(np.bool_(True), len(records)))
 
     @classmethod
     def join(cls, batches: Sequence[Batch]) -> Batch:

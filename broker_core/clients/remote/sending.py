@@ -12,7 +12,6 @@ UnavailableError says so; then it may or may not have been done.
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from broker_core.clients.remoting.retry import Backoff, Deadline
 from broker_core.codec.layout import MAX_PROPERTIES_BYTES
 from broker_core.codec.record import encode_record
 from broker_core.errors import IllegalMessageError, UnavailableError
+from broker_core.gathering import let_come
 from broker_core.types import AppendResult
 from broker_core.wire import broker_pb2 as pb
 from broker_core.wire.frames import pack_records
@@ -150,7 +150,8 @@ class Sender:
     def _lead(self) -> None:
         """Send one group, the leader's message first, and pass the lead on."""
         if self._is_busy:
-            self._let_come()
+            # Senders that were just answered tend to send again at once.
+            let_come(self._waiting, pause_s=_GATHERING_S, most=_MOST_GATHERINGS)
         group: list[_Waiting] = []
         with self._lock:
             size_bytes = 0
@@ -168,15 +169,6 @@ class Sender:
                     self._waiting[0].turn.release()
             for each in group[1:]:
                 each.turn.release()
-
-    def _let_come(self) -> None:
-        """Wait while more come: senders that were just answered tend to send again at once."""
-        count = 0
-        for _ in range(_MOST_GATHERINGS):
-            if len(self._waiting) <= count:
-                break
-            count = len(self._waiting)
-            time.sleep(_GATHERING_S)
 
     def _send_group(self, group: Sequence[_Waiting]) -> None:
         try:
