@@ -34,7 +34,7 @@ from broker_core.codec.names import (
 from broker_core.codec.outgoing import Encoded
 from broker_core.codec.record import decode_record
 from broker_core.errors import CorruptRecordError, IllegalMessageError, RequestError
-from broker_core.store.batch import Batch
+from broker_core.store.batch import Batch, known_part
 from broker_core.wire.frames import starts_of
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def admit(
     IllegalMessageError or RequestError for what no client may send; TopicNotFoundError and
     PermissionDeniedError as for `append`. One bad request spoils all of them.
     """
-    data = np.concatenate([request.data for request in requests])
+    data = _writable([request.data for request in requests])
     sizes = np.concatenate([request.sizes for request in requests]).astype(np.int32, copy=False)
     starts = starts_of(sizes)
     nowhere = np.zeros(len(sizes), dtype=np.int64)
@@ -119,7 +119,13 @@ def admit(
     _put_born_hosts(data, starts, requests, bounds)
     _put_host(data, starts + layout.STORE_HOST, store_host)
     encoded = Encoded(data, starts, sizes, layout.STORE_TIMESTAMP)
-    return Admitted(Batch.of_copies(encoded, route), fields, purpose, bounds)
+    part = known_part(encoded, route, fields.properties_lengths, fields.sys_flags)
+    return Admitted(Batch.of_copies(part, route), fields, purpose, bounds)
+
+
+def _writable(parts: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """One after another; a single part is taken as it is if that can be written to."""
+    return parts[0] if len(parts) == 1 and parts[0].flags.writeable else np.concatenate(parts)
 
 
 def _located(frames: FrameBatch) -> RecordFields:

@@ -4,7 +4,9 @@ Whoever finds nobody at it leads: takes all that waits, up to a limit, checks an
 batch, wakes those it did it for, and hands the lead to the next who came meanwhile. So a lone
 sender pays no detour, and the more senders there are, the larger the groups; while groups have more
 than one request, the next one waits while it grows, two milliseconds at most. Each request stays
-whole, in order, and gets its own answer; one that is refused does not harm the others.
+whole, in order, and gets its own answer; one that is refused does not harm the others. A request of
+many messages is checked before it waits, by who brings it: several are checked at a time, while
+another is being appended.
 
 Memory is bounded: requests beyond `max_bytes` in flight wait for room before they are read, and are
 refused when their time is over.
@@ -22,7 +24,9 @@ from typing import TYPE_CHECKING
 
 from broker_core.errors import BrokerError, UnavailableError
 from broker_core.gathering import let_come
-from broker_core.service.admission_few import admit_appends
+from broker_core.service.admission import admit
+from broker_core.service.admission_few import FEW, admit_appends
+from broker_core.store.batch import Batch
 from broker_core.types import AppendResult
 
 if TYPE_CHECKING:
@@ -52,6 +56,7 @@ class Job:
     flush: str = "async"
     permit: Permit | None = None
     deadline_s: float | None = None
+    batch: Batch | None = None
     placed: AppendResult | None = None
     error: BaseException | None = None
     is_leader: bool = False
@@ -96,6 +101,8 @@ class GroupCommit:
         To be called within `room` for it. UnavailableError if its deadline passes before it was
         begun; then nothing was written.
         """
+        if len(job.records) > FEW:
+            job.batch = self._ready(job)
         with self._changed:
             self._waiting.append(job)
             if not self._is_led:
@@ -187,19 +194,31 @@ class GroupCommit:
             for job in live:
                 job.error = error
 
-    def _append(self, group: Sequence[Job]) -> None:
+    def _ready(self, job: Job) -> Batch:
+        """A request's messages, checked, and with all done that can be done before its turn."""
         with self._core.broker() as broker:
-            admitted = admit_appends(broker, [job.records for job in group])
-        _require_permits(group, admitted)
-        writer = self._core.writer
+            admitted = admit(broker, [job.records])
+        _require_permits([job], admitted)
+        return self._core.writer.as_batch(admitted.batch).make_ready()
+
+    def _append(self, group: Sequence[Job]) -> None:
+        ready = [job for job in group if job.batch is not None]
+        small = [job for job in group if job.batch is None]
+        batches = [job.batch for job in ready if job.batch is not None]
+        if small:
+            with self._core.broker() as broker:
+                admitted = admit_appends(broker, [job.records for job in small])
+            _require_permits(small, admitted)
+            batches.append(self._core.writer.as_batch(admitted.batch))
+        batch = Batch.join(batches)
         if any(job.flush == "sync" for job in group):
-            placed = writer.append(admitted.batch, flush="sync")
+            placed = self._core.writer.append(batch, flush="sync")
         else:
-            placed = writer.accept(admitted.batch)
+            placed = self._core.writer.accept(batch)
         self.groups += 1
         self.requests += len(group)
         first = 0
-        for job in group:
+        for job in (*ready, *small):
             rows = slice(first, first + len(job.records))
             first += len(job.records)
             job.placed = AppendResult(

@@ -164,3 +164,36 @@ def test_room_is_bounded_and_given_back(core: Core) -> None:
             pass
     with commit.room(500, 0.0):  # alone, even what is larger than the room gets through
         pass
+
+
+def test_a_large_request_is_checked_while_another_is_being_appended(core: Core) -> None:
+    stalled = Stalled(core)
+
+    with pytest.raises(TopicNotFoundError):
+        stalled.commit.append(Job(records(*[b"x"] * 100, topic="nope")))
+
+    stalled.go()
+    assert bodies(core) == [b"first"]
+
+
+def test_large_and_small_requests_of_one_group_get_their_own_places(core: Core) -> None:
+    stalled = Stalled(core)
+    many = [[b"%d-%d" % (n, row) for row in range(100)] for n in range(2)]
+    jobs = [
+        Job(records(b"a")),
+        Job(records(*many[0])),
+        Job(records(b"b", queue_id=1)),
+        Job(records(*many[1])),
+        Job(records(b"c")),
+    ]
+
+    stalled.submit(*jobs)
+    stalled.go()
+
+    assert stalled.commit.groups == 2
+    sent = [[b"a"], many[0], [b"b"], many[1], [b"c"]]
+    for job, texts in zip(jobs, sent, strict=True):
+        assert job.placed is not None
+        found = bodies(core, int(job.placed.queue_ids[0]))
+        assert [found[offset] for offset in job.placed.queue_offsets.tolist()] == texts
+    assert len(bodies(core)) == 1 + 2 + 200
