@@ -16,6 +16,9 @@ PRODUCERS = 16
 FOLLOWERS = 4
 QUEUES = 4
 """Threads of each process; each follower has a queue of its own."""
+APPENDED = "since_append_ms"
+SENT = "since_send_ms"
+"""What the age of a message that came counts from: its store time, or its sender's call."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +36,10 @@ class Loaded:
         """How many messages were sent."""
         return self.processes * PRODUCERS * self.each
 
-    @property
-    def ages_ms(self) -> list[float]:
-        """How long each message took from the beginning of its send to each follower, sorted."""
-        return sorted(age for answer in self.followed for age in answer["ages_ms"])
-
-    def age_ms(self, share: float) -> float:
-        """The age that this share of all messages did not exceed."""
-        ages = self.ages_ms
-        return ages[min(len(ages) - 1, int(len(ages) * share))]
+    def age_ms(self, share: float, since: str = APPENDED) -> float:
+        """The age that this share of all messages did not exceed when followers had them."""
+        ages = sorted(age for answer in self.followed for age in answer[since])
+        return float(ages[min(len(ages) - 1, int(len(ages) * share))])
 
 
 def load(store: Path, processes: int, seconds: float, per_second: float) -> Loaded:

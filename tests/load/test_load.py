@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.store.check import check
-from tests.load.loading import PRODUCERS, QUEUES, load
+from tests.load.loading import PRODUCERS, QUEUES, SENT, load
 
 
 def run(store: Path, processes: int, seconds: float, per_second: float) -> None:
@@ -27,6 +27,7 @@ def run(store: Path, processes: int, seconds: float, per_second: float) -> None:
     print(
         f"\n{loaded.total} messages from {len(names)} producers to {len(loaded.followed)} "
         f"followers: median {loaded.age_ms(0.5):.1f} ms, p99 {loaded.age_ms(0.99):.1f} ms after "
+        f"the append, {loaded.age_ms(0.5, SENT):.1f} and {loaded.age_ms(0.99, SENT):.1f} ms after "
         f"the send began; broker grew by {loaded.grown_bytes / 1e6:.1f} MB"
     )
     assert check(store) == []

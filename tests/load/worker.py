@@ -39,23 +39,32 @@ def produce(broker: RemoteBroker, topic: str, thread: int, count: int, per_secon
 
 def follow(broker: RemoteBroker, topic: str, queue_id: int, count: int) -> Any:
     """Follow one queue until it has brought so many messages; what came, and how late."""
-    came: list[tuple[int, FrameBatch]] = []
+    came: list[tuple[int, int, FrameBatch]] = []
     left = count
     # What came is taken apart when all of it is there: sixteen readers that decode one message
     # after another would keep the machine busier than the broker does.
     for frames in broker.follow(QueueRef(topic, "broker-a", queue_id), 0):
-        came.append((time.monotonic_ns(), frames))
+        came.append((time.monotonic_ns(), time.time_ns(), frames))
         left -= len(frames)
         if left <= 0:
             break
     seen: dict[str, list[int]] = {}
-    ages_ms: list[float] = []
-    for now_ns, frames in came:
-        for body in decode(frames, ["body"]).column("body").to_pylist():
+    since_send_ms: list[float] = []
+    since_append_ms: list[float] = []
+    for now_ns, clock_ns, frames in came:
+        messages = decode(frames, ["body", "storeTimestamp"])
+        for body in messages.column("body").to_pylist():
             name, number, sent_ns = body.decode().split()
             seen.setdefault(name, []).append(int(number))
-            ages_ms.append((now_ns - int(sent_ns)) / 1e6)
-    return {"queue": queue_id, "seen": seen, "ages_ms": ages_ms}
+            since_send_ms.append((now_ns - int(sent_ns)) / 1e6)
+        stored_us = messages.column("storeTimestamp").cast("int64").to_pylist()
+        since_append_ms += [clock_ns / 1e6 - stored / 1e3 for stored in stored_us]
+    return {
+        "queue": queue_id,
+        "seen": seen,
+        "since_send_ms": since_send_ms,
+        "since_append_ms": since_append_ms,
+    }
 
 
 def main(role: str, address: str, topic: str, threads: str, count: str, *rate: str) -> None:
