@@ -29,6 +29,7 @@ from connector.gathered import gathered
 from connector.plan.bounded import Piece, resolve
 from connector.plan.dataloss import policy, readable
 from connector.plan.positions import Bounds
+from connector.worker_process import settle_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,9 +51,9 @@ def read_piece(
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a piece of a queue, as Arrow batches in queue order."""
     client = options.client
+    settle_in()
     try:
         broker = opening.cached_reader(client)
-        opening.settle_in()
         batches = PieceReader(broker, options, message_filter).read(piece)
         yield from gathered(batches, options.batch_rows, BATCH_BYTES)
     except BrokerError as error:

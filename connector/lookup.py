@@ -20,6 +20,7 @@ from connector import opening
 from connector.executor import ACTION
 from connector.plan.bounded import present
 from connector.plan.positions import Bounds
+from connector.worker_process import settle_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,7 @@ def read_lookup(
 ) -> Iterator[pa.RecordBatch]:
     """The messages that the index finds, as far as they lie in the wanted pieces."""
     client = options.client
+    settle_in()
     try:
         broker = opening.cached_reader(client)
         ranges = _ranges(broker, wanted)

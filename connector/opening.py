@@ -7,10 +7,8 @@ key has the process id), for neither files nor sockets may be shared across a fo
 
 from __future__ import annotations
 
-import gc
 import os
 from contextlib import suppress
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from broker_core import errors as core
@@ -56,16 +54,6 @@ def _cached_broker(client: ClientOptions, mode: Mode) -> Broker:
             del _cached[other]  # inherited by a fork: its files and sockets are the parent's
         _cached[key] = open_client(client, mode)
     return _cached[key]
-
-
-@cache
-def settle_in() -> None:
-    """Called in a task: spare the collector what stays for the life of a worker process.
-
-    A worker has some hundred thousand objects of imported modules, which every full collection
-    would look through again, for nothing.
-    """
-    gc.freeze()
 
 
 def _is_gone(broker: object) -> bool:

@@ -23,6 +23,7 @@ from broker_core.types import Receipt
 from connector import errors, opening
 from connector.gathered import gathered
 from connector.sink_rows import Composer
+from connector.worker_process import settle_in
 
 if TYPE_CHECKING:
     from broker_core.api import BrokerTransactions
@@ -57,9 +58,9 @@ def write_rows(
 ) -> SinkMessage:
     """Write a task's rows; `identity` None sends them at once."""
     client = options.client
+    settle_in()
     try:
         broker = opening.cached_writer(client)
-        opening.settle_in()
         if identity is None:
             return _send(broker, options, columns, batches, task)
         return _prepare(broker, options, columns, batches, identity, task)
