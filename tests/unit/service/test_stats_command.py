@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,15 @@ def test_plain_lines_without_a_terminal(store: Path) -> None:
     assert process.wait() == 0
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Children can be interrupted, also where this process can't: a shell's background job."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_on_a_terminal_it_refreshes_in_place(store: Path) -> None:
     here, there = pty.openpty()
     arguments = [*COMMAND, str(store), "--watch", "--interval", "0.1"]
