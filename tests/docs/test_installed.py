@@ -6,12 +6,13 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 import venv
 from email.parser import HeaderParser
 from pathlib import Path
 
 import pytest
+
+from tests.kit.fixtures import open_archive
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -105,8 +106,8 @@ def test_the_wheel_says_what_it_is(dist: Path, python: Path, tmp_path: Path) -> 
 
 def test_a_wheel_can_be_built_from_the_source_archive(dist: Path, tmp_path: Path) -> None:
     (archive,) = dist.glob("*.tar.gz")
-    with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path, filter="data")
+    with open_archive(archive) as packed:
+        packed.extractall(tmp_path)
     (source,) = tmp_path.iterdir()
 
     build = [
