@@ -10,6 +10,8 @@ import gzip
 import json
 import os
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,11 +37,12 @@ class FilterQuery(NamedTuple):
     group: str | None
 
 
-def open_archive(path: Path) -> tarfile.TarFile:
+@contextmanager
+def open_archive(path: Path) -> Iterator[tarfile.TarFile]:
     """An archive that nothing but plain data is unpacked from, where Python can tell (3.11.4)."""
-    archive = tarfile.open(path)
-    archive.extraction_filter = getattr(tarfile, "data_filter", None)
-    return archive
+    with tarfile.open(path) as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        yield archive
 
 
 def extract(name: str, tmp_path: Path) -> Path:

@@ -298,15 +298,20 @@ def test_calls_beyond_the_limit_are_turned_away_and_tried_again(tmp_path: Path) 
         broker.create_topic("orders", queues=1)
         broker.append(outgoing(*[b"x" * 1000] * 5000))
         with grpc.insecure_channel(f"127.0.0.1:{process.port}") as channel:
-            slow = channel.unary_stream("/rocketmq.broker.v1.Broker/Listen")(b"\n\x01g")
+            listen = channel.unary_stream("/rocketmq.broker.v1.Broker/Listen")
             with pytest.raises(UnavailableError, match="RESOURCE_EXHAUSTED"):
-                _open_until_refused(process.address)
-            slow.cancel()
+                _open_until_refused(process.address, listen)
 
         assert broker.read("orders").num_rows == 5000
 
 
-def _open_until_refused(address: str) -> None:
-    """Open brokers, for a slow call takes its place only a moment after it was begun."""
+def _open_until_refused(address: str, listen: grpc.UnaryStreamMultiCallable) -> None:
+    """Open brokers beside a slow call, which takes its place only a moment after it was begun.
+
+    It may be turned away itself, as long as the place of the call before has not been given back.
+    """
+    slow = listen(b"\n\x01g")
     for _ in range(200):
+        if slow.done():
+            slow = listen(b"\n\x01g")
         open_broker(address, retry_ms=0).close()
