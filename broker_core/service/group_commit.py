@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 
 from broker_core.errors import BrokerError, UnavailableError
 from broker_core.gathering import let_come
-from broker_core.service.admission import admit
 from broker_core.service.admission_few import FEW, admit_appends
 from broker_core.store.batch import Batch
 from broker_core.types import AppendResult
@@ -102,7 +101,7 @@ class GroupCommit:
         begun; then nothing was written.
         """
         if len(job.records) > FEW:
-            job.batch = self._ready(job)
+            job.batch = self._core.writer.as_batch(self._admitted([job])).make_ready()
         with self._changed:
             self._waiting.append(job)
             if not self._is_led:
@@ -194,22 +193,19 @@ class GroupCommit:
             for job in live:
                 job.error = error
 
-    def _ready(self, job: Job) -> Batch:
-        """A request's messages, checked, and with all done that can be done before its turn."""
+    def _admitted(self, jobs: Sequence[Job]) -> Batch:
+        """The messages of some requests, checked."""
         with self._core.broker() as broker:
-            admitted = admit(broker, [job.records])
-        _require_permits([job], admitted)
-        return self._core.writer.as_batch(admitted.batch).make_ready()
+            admitted = admit_appends(broker, [job.records for job in jobs])
+        _require_permits(jobs, admitted)
+        return admitted.batch
 
     def _append(self, group: Sequence[Job]) -> None:
         ready = [job for job in group if job.batch is not None]
         small = [job for job in group if job.batch is None]
         batches = [job.batch for job in ready if job.batch is not None]
         if small:
-            with self._core.broker() as broker:
-                admitted = admit_appends(broker, [job.records for job in small])
-            _require_permits(small, admitted)
-            batches.append(self._core.writer.as_batch(admitted.batch))
+            batches.append(self._admitted(small))
         batch = Batch.join(batches)
         if any(job.flush == "sync" for job in group):
             placed = self._core.writer.append(batch, flush="sync")

@@ -13,15 +13,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-
-from pyspark.sql import DataFrame
 
 from broker_core import open_broker
 from tests.bench.data import QUEUES, TOPIC
 from tests.bench.figure import Figure, Seconds, Turn, machine, rate_figure, take_turns, tell
 from tests.bench.spark_session import session
-from tests.bench.spark_write import ROWS, cached_rows
+from tests.bench.spark_write import ROWS, cached_rows, new_store, save_seconds
 from tests.kit.served import ROOT, ServeCommand
 from tests.load.loading import SENT, load
 
@@ -66,51 +65,23 @@ def served(store: Path) -> Iterator[str]:
 
 
 def _sinks(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
+    """Both stores grow over the rounds: a server has to get warm too."""
     with session(scratch, kafka=False) as spark:
         rows = cached_rows(spark)
         for name, delivery in SINKS.items():
             if name in names:
                 tell(name)
-                with served(scratch / "sink-remote") as remote, _own(scratch / "sink") as own:
+                own = scratch / "sink"
+                with served(scratch / "sink-remote") as address:
                     turns: dict[str, Turn] = {
-                        "remote": _saving(rows, remote, delivery),
-                        "embedded": _saving(rows, own, delivery),
+                        "remote": partial(save_seconds, rows, address, delivery),
+                        "embedded": partial(save_seconds, rows, new_store(own), delivery),
                     }
                     times = take_turns(turns)
+                shutil.rmtree(own)
                 yield rate_figure(
                     name, ROWS, times["remote"], times["embedded"], columns="keys,body"
                 )
-
-
-@contextmanager
-def _own(store: Path) -> Iterator[str]:
-    """A new store for the tasks themselves to write to; its address."""
-    address = f"file:{store}"
-    with open_broker(address, mode="rw", create=True) as broker:
-        broker.create_topic(TOPIC, queues=QUEUES)
-    yield address
-    shutil.rmtree(store)
-
-
-def _saving(rows: DataFrame, address: str, delivery: str) -> Turn:
-    """Write all rows once more. Both stores grow over the rounds: a server has to get warm too."""
-
-    def turn() -> Seconds:
-        writer = rows.write.format("rocketmq").mode("append").option("broker", address)
-        writer = writer.option("topic", TOPIC).option("delivery", delivery)
-        before = _held(address)
-        begin = time.perf_counter()
-        writer.save()
-        seconds = time.perf_counter() - begin
-        assert _held(address) == before + ROWS
-        return seconds
-
-    return turn
-
-
-def _held(address: str) -> int:
-    with open_broker(address) as broker:
-        return sum(last for _, last in broker.offsets(TOPIC).values())
 
 
 # Single messages

@@ -63,16 +63,31 @@ def _writing(scratch: Path, rows: DataFrame, delivery: str) -> Turn:
 
     def turn() -> Seconds:
         shutil.rmtree(store, ignore_errors=True)
-        with open_broker(f"file:{store}", mode="rw", create=True) as broker:
-            broker.create_topic(TOPIC, queues=QUEUES)
-        writer = rows.write.format("rocketmq").mode("append").option("broker", f"file:{store}")
-        writer = writer.option("topic", TOPIC).option("delivery", delivery)
-        seconds = _seconds(writer.save)
-        with open_broker(f"file:{store}") as broker:
-            assert sum(last for _, last in broker.offsets(TOPIC).values()) == ROWS
-        return seconds
+        return save_seconds(rows, new_store(store), delivery)
 
     return turn
+
+
+def new_store(store: Path) -> str:
+    """Make a store with an empty topic; its address."""
+    address = f"file:{store}"
+    with open_broker(address, mode="rw", create=True) as broker:
+        broker.create_topic(TOPIC, queues=QUEUES)
+    return address
+
+
+def save_seconds(rows: DataFrame, address: str, delivery: str) -> Seconds:
+    """Write all rows to the topic; the time it took. All of them are there then, once."""
+    before = _held(address)
+    writer = rows.write.format("rocketmq").mode("append").option("broker", address)
+    seconds = _seconds(writer.option("topic", TOPIC).option("delivery", delivery).save)
+    assert _held(address) == before + ROWS
+    return seconds
+
+
+def _held(address: str) -> int:
+    with open_broker(address) as broker:
+        return sum(last for _, last in broker.offsets(TOPIC).values())
 
 
 def _discard(rows: DataFrame) -> None:

@@ -21,6 +21,7 @@ from broker_core import open_broker
 from broker_core.clients.remote.client import RemoteBroker
 from broker_core.codec.decode import decode
 from broker_core.types import QueueRef
+from tests.load.loading import APPENDED, SENT
 
 if TYPE_CHECKING:
     from broker_core.codec.frames import FrameBatch
@@ -62,8 +63,8 @@ def follow(broker: RemoteBroker, topic: str, queue_id: int, count: int) -> Any:
     return {
         "queue": queue_id,
         "seen": seen,
-        "since_send_ms": since_send_ms,
-        "since_append_ms": since_append_ms,
+        SENT: since_send_ms,
+        APPENDED: since_append_ms,
     }
 
 
