@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from broker_core.codec import compiled
 
 TESTS = Path(__file__).parent
 MARKED_FOLDERS = frozenset({"property", "crash", "spark", "interop", "bench"})
@@ -36,3 +40,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(TESTS):
             for folder in MARKED_FOLDERS.intersection(item.path.relative_to(TESTS).parts):
                 item.add_marker(folder)
+
+
+@pytest.fixture(scope="module", params=["numpy", "compiled"])
+def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run a module's tests twice: by NumPy and Arrow alone, and by kernels wherever there is one.
+
+    Both are held to what the tests say, mostly to what the code for one record does.
+    """
+    rows = sys.maxsize
+    if request.param == "compiled":
+        pytest.importorskip("numba", reason="Numba has no release for this Python yet")
+        assert compiled.is_available()
+        rows = 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "WORTH_ROWS", rows)
+        yield

@@ -26,8 +26,7 @@ from broker_core.broker.half_messages import real_route
 from broker_core.broker.half_settling import PIECE_BYTES, PIECE_ROWS, SettledElsewhereError
 from broker_core.broker.offset_tables import delay_document, load_delay_offsets
 from broker_core.codec.copies import Route, copy_records
-from broker_core.codec.fields import locate
-from broker_core.codec.gather import spans
+from broker_core.codec.fields import PropertyTexts, locate
 from broker_core.codec.names import HALF_TOPIC, SCHEDULE_TOPIC
 from broker_core.errors import TopicNotFoundError
 from broker_core.store import config_files
@@ -128,7 +127,7 @@ class DelayedDelivery:
         wanted = np.array([self._is_wanted(topic) for topic in route.topics])[route.topic_codes]
         if not wanted.all():
             return self._copies(frames.select(wanted)) if wanted.any() else _nothing()
-        texts = spans(frames.buffer, fields.properties_starts, fields.properties_lengths)
+        texts = PropertyTexts(frames.buffer, fields.properties_starts, fields.properties_lengths)
         return Batch.of_copies(copy_records(fields, route, texts, transaction=None), route)
 
     def _is_wanted(self, topic: str) -> bool:

@@ -25,9 +25,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from broker_core.codec import compiled
+from broker_core.codec.compiled import arguments
 from broker_core.codec.copies import Route, copy_records
-from broker_core.codec.fields import RecordFields, locate
-from broker_core.codec.gather import fixed_width, spans
+from broker_core.codec.fields import PropertyTexts, RecordFields, locate
+from broker_core.codec.gather import fixed_width, span_arrays, spans
 from broker_core.codec.javahash import java_hash
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
 from broker_core.codec.names import (
@@ -54,39 +56,55 @@ _LAST_PLACE = re.compile(rb"\x02REAL_TOPIC\x01([^\x01\x02]+)\x02REAL_QID\x01[0-9
 _ZERO = 0x30
 _JAVA_BUCKETS = 128
 _MAX_TABLE = 1 << 16
+_INT32_MAX = 2**31 - 1
 
 
 def as_halves(messages: Outgoing) -> Outgoing:
     """The half messages of messages whose properties say already that they are transactional."""
     count = len(messages)
-    joined = pc.binary_join_element_wise(
-        messages.properties.cast(pa.binary()),
-        _real_places(messages.topics, messages.topic_codes, messages.queue_ids),
-        pa.scalar(b"", type=pa.binary()),
-    )
+    places, codes = _real_places(messages.topics, messages.topic_codes, messages.queue_ids)
     to_half = Route.to_queue(HALF_TOPIC, HALF_QUEUE, count)
     return replace(
         messages,
         topics=to_half.topics,
         topic_codes=to_half.topic_codes,
         queue_ids=to_half.queue_ids,
-        properties=joined,
+        properties=_joined(messages.properties.cast(pa.binary()), places, codes),
         sys_flags=messages.sys_flags & ~TRANSACTION_MASK,
     )
 
 
 def _real_places(
     topics: Sequence[str], codes: NDArray[np.int32], queue_ids: NDArray[np.int32]
-) -> pa.Array:
-    """The two properties that say where each message belongs; few places are expected."""
+) -> tuple[list[bytes], NDArray[np.integer]]:
+    """The properties that say where messages belong, few of them, and each message's number."""
     width = int(queue_ids.max(initial=0)) + 1
     places = codes.astype(np.int64) * width + queue_ids
     if len(topics) * width <= _MAX_TABLE:
-        table = [place_text(topic, queue) for topic in topics for queue in range(width)]
-        return pa.array(table, type=pa.binary()).take(pa.array(places))
+        return [place_text(topic, queue) for topic in topics for queue in range(width)], places
     distinct, rows = np.unique(places, return_inverse=True)
     table = [place_text(topics[place // width], place % width) for place in distinct.tolist()]
-    return pa.array(table, type=pa.binary()).take(pa.array(rows))
+    return table, rows
+
+
+def _joined(texts: pa.Array, endings: list[bytes], codes: NDArray[np.integer]) -> pa.Array:
+    """Texts, each with one of the endings behind it."""
+    count = len(texts)
+    found = arguments.texts(*span_arrays(texts))
+    most = int(found[2].sum()) + count * max(map(len, endings))
+    if most > _INT32_MAX or not compiled.is_worth(count):
+        return pc.binary_join_element_wise(
+            texts,
+            pa.array(endings, type=pa.binary()).take(pa.array(codes)),
+            pa.scalar(b"", type=pa.binary()),
+        )
+    from broker_core.codec.compiled.endings import join_endings
+
+    data = np.empty(most, dtype=np.uint8)
+    bounds = np.empty(count + 1, dtype=np.int32)
+    join_endings(found, arguments.joined(endings), arguments.ints(codes), data, bounds)
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data[: int(bounds[-1])])]
+    return pa.Array.from_buffers(pa.binary(), count, buffers)
 
 
 def place_text(topic: str, queue_id: int) -> bytes:
@@ -104,7 +122,7 @@ class Halves:
 
     fields: RecordFields
     route: Route
-    properties: pa.Array
+    properties: PropertyTexts
 
     def __len__(self) -> int:
         return len(self.route)
@@ -145,28 +163,37 @@ def _alike(fields: RecordFields) -> Halves | None:
 
     What one task of a sink prepares for one topic: no need to look for anything in its texts.
     """
-    buffer, starts = fields.frames.buffer, fields.properties_starts
-    ends = starts + fields.properties_lengths
-    if not len(ends):
+    buffer, starts, lengths = fields.data, fields.properties_starts, fields.properties_lengths
+    if not len(starts):
         return None
-    found = _LAST_PLACE.search(buffer[int(starts[0]) : int(ends[0])].tobytes())
+    first = buffer[int(starts[0]) : int(starts[0] + lengths[0])].tobytes()
+    found = _LAST_PLACE.search(first)
     if found is None:
         return None
-    width = len(found[0])
-    # The place of the first text, with what ends the entry before it.
-    if int(fields.properties_lengths.min()) < width:
+    queue_ids = _last_digits(PropertyTexts(buffer, starts, lengths), found[0])
+    if queue_ids is None:
         return None
-    tails = fixed_width(buffer, ends - width, width)
-    differs = (tails != tails[0]).any(axis=0)
-    digits = tails[:, width - 2]
-    is_digit = bool(((digits >= _ZERO) & (digits <= _ZERO + 9)).all())
-    differs[width - 2] = not is_digit
-    if differs.any():
-        return None
-    queue_ids = digits.astype(np.int32) - np.int32(_ZERO)
     route = Route((found[1].decode("utf-8", "replace"),), np.zeros_like(queue_ids), queue_ids)
     # The separator before the place stays with the text it ends.
-    return Halves(fields, route, spans(buffer, starts, ends - starts - (width - 1)))
+    return Halves(fields, route, PropertyTexts(buffer, starts, lengths - (len(found[0]) - 1)))
+
+
+def _last_digits(texts: PropertyTexts, ending: bytes) -> NDArray[np.int32] | None:
+    """The digit before the last byte of each text; None unless all end like this but for it."""
+    width, count = len(ending), len(texts.starts)
+    if compiled.is_worth(count):
+        from broker_core.codec.compiled.endings import read_last_digits
+
+        found = np.empty(count, dtype=np.int32)
+        like = np.frombuffer(ending, dtype=np.uint8)
+        return found if read_last_digits(arguments.texts(*texts), like, found) else None
+    if int(texts.lengths.min()) < width:
+        return None
+    tails = fixed_width(texts.buffer, texts.starts + texts.lengths - width, width)
+    differs = (tails != tails[0]).any(axis=0)
+    digits = tails[:, width - 2]
+    differs[width - 2] = not bool(((digits >= _ZERO) & (digits <= _ZERO + 9)).all())
+    return None if differs.any() else digits.astype(np.int32) - np.int32(_ZERO)
 
 
 def real_route(fields: RecordFields) -> Route:
@@ -208,7 +235,7 @@ def put_back(frames: FrameBatch, changes: Sequence[Mapping[str, str]]) -> Encode
     return copy_records(
         fields,
         Route.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames)),
-        pa.array(changed, type=pa.binary()),
+        PropertyTexts(*span_arrays(pa.array(changed, type=pa.binary()))),
         transaction=0,
         forgets_retries=True,
     )
@@ -220,7 +247,7 @@ def give_up(frames: FrameBatch) -> Encoded:
     return copy_records(
         fields,
         Route.to_queue(DISCARD_TOPIC, 0, len(frames)),
-        spans(frames.buffer, fields.properties_starts, fields.properties_lengths),
+        PropertyTexts(frames.buffer, fields.properties_starts, fields.properties_lengths),
         transaction=0,
     )
 
@@ -241,25 +268,26 @@ def _no_place(frames: FrameBatch, row: int, what: str) -> CorruptRecordError:
     return CorruptRecordError(message, frames.name, place)
 
 
-def _without_places(fields: RecordFields, topic: ValueSpans, queue: ValueSpans) -> pa.Array:
+def _without_places(fields: RecordFields, topic: ValueSpans, queue: ValueSpans) -> PropertyTexts:
     """Properties texts without the two entries, wherever they are."""
     buffer, starts = fields.frames.buffer, fields.properties_starts
     ends = starts + fields.properties_lengths
     topic_begin, topic_end = _entry(topic, REAL_TOPIC, ends)
     queue_begin, queue_end = _entry(queue, REAL_QUEUE_ID, ends)
     if bool((topic_end == queue_begin).all()) and bool((queue_end == ends).all()):
-        return spans(buffer, starts, topic_begin - starts)
+        return PropertyTexts(buffer, starts, topic_begin - starts)
     is_topic_first = topic_begin < queue_begin
     first_begin = np.where(is_topic_first, topic_begin, queue_begin)
     first_end = np.where(is_topic_first, topic_end, queue_end)
     second_begin = np.where(is_topic_first, queue_begin, topic_begin)
     second_end = np.where(is_topic_first, queue_end, topic_end)
-    return pc.binary_join_element_wise(
+    joined = pc.binary_join_element_wise(
         spans(buffer, starts, first_begin - starts),
         spans(buffer, first_end, second_begin - first_end),
         spans(buffer, second_end, ends - second_end),
         pa.scalar(b"", type=pa.binary()),
     )
+    return PropertyTexts(*span_arrays(joined))
 
 
 def _entry(

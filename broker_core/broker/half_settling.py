@@ -24,7 +24,6 @@ from broker_core.broker.decisions import runs_of
 from broker_core.broker.half_messages import HALF_QUEUE, read_halves
 from broker_core.broker.op_messages import op_messages
 from broker_core.codec.fields import locate
-from broker_core.codec.gather import span_arrays
 from broker_core.codec.layout import SysFlag
 from broker_core.codec.names import HALF_TOPIC
 from broker_core.store.batch import Batch, known_part
@@ -131,7 +130,7 @@ class HalfSettling:
         for batch in frames:
             halves = read_halves(batch)
             copies = known_part(
-                halves.commit(), halves.route, span_arrays(halves.properties)[2], SysFlag.COMMIT
+                halves.commit(), halves.route, halves.properties.lengths, SysFlag.COMMIT
             )
             found.append(Batch.of_copies(copies, halves.route).make_ready())
         return Settlement(offsets, tuple(found), self._ops(offsets).make_ready())

@@ -19,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from broker_core.codec import compiled
+from broker_core.codec.compiled import arguments
 from broker_core.codec.fields import locate
 from broker_core.codec.gather import span_arrays, spans
 from broker_core.codec.names import OP_TOPIC, TAGS, WAIT
@@ -48,18 +50,31 @@ def op_bodies(offsets: NDArray[np.int64]) -> pa.Array:
     """
     if not len(offsets):
         return pa.array([], type=pa.binary())
-    texts = pc.binary_join_element_wise(
-        pa.array(offsets).cast(pa.string()).cast(pa.binary()), pa.scalar(b","), pa.scalar(b"")
-    )
-    data, starts, lengths = span_arrays(texts)
-    ends = starts + lengths - starts[0]
+    text, ends = _listed(offsets)
     # A body ends with the number that makes it full.
     full = (ends - 1) // MAX_BODY_CHARS
     last = np.flatnonzero(np.diff(full, append=full[-1] + 1))
     bounds = np.concatenate([[0], ends[last]]).astype(np.int32)
     return pa.Array.from_buffers(
-        pa.binary(), len(last), [None, pa.py_buffer(bounds), pa.py_buffer(data[starts[0] :])]
+        pa.binary(), len(last), [None, pa.py_buffer(bounds), pa.py_buffer(text)]
     )
+
+
+def _listed(offsets: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Numbers as text, a comma behind each, and where they end."""
+    if compiled.is_worth(len(offsets)):
+        from broker_core.codec.compiled.numbers import format_numbers
+
+        most = len(str(int(offsets.max()))) + 1
+        text = np.empty(most * len(offsets), dtype=np.uint8)
+        ends = np.empty(len(offsets), dtype=np.int64)
+        used = format_numbers(arguments.longs(offsets), text, ends)
+        return text[:used], ends
+    texts = pc.binary_join_element_wise(
+        pa.array(offsets).cast(pa.string()).cast(pa.binary()), pa.scalar(b","), pa.scalar(b"")
+    )
+    data, starts, lengths = span_arrays(texts)
+    return data[starts[0] :], starts + lengths - starts[0]
 
 
 def op_messages(
@@ -104,6 +119,12 @@ def _numbers(
     text: NDArray[np.uint8], body_ends: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Every number of a text of digits and commas, and where it ends; bodies end numbers too."""
+    if compiled.is_worth(len(text)):
+        from broker_core.codec.compiled.numbers import parse_numbers
+
+        values, ends = np.empty((2, len(text)), dtype=np.int64)
+        count = parse_numbers(arguments.octets(text), arguments.longs(body_ends), values, ends)
+        return values[:count], ends[:count]
     commas = np.flatnonzero(text == _COMMA)
     ends = np.concatenate([commas, body_ends])
     ends.sort(kind="stable")  # two sorted runs: merged

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from broker_core.codec import compiled
+from broker_core.codec.compiled import arguments
 from broker_core.codec.crc32_many import crc32_many
 from broker_core.codec.gather import spans
 from broker_core.codec.layout import CRC_MASK
@@ -34,6 +36,12 @@ def body_crcs(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """The checksums of many bodies data[start : start + length]."""
+    if compiled.is_worth(len(lengths)):
+        from broker_core.codec.compiled.checksums import crc32_spans
+
+        crcs = np.empty(len(starts), dtype=np.uint32)
+        crc32_spans(*arguments.texts(data, starts, lengths), crcs)
+        return crcs.astype(np.int64) & CRC_MASK
     longest = int(lengths.max(initial=0))
     if len(lengths) >= _MANY and longest <= _SHORT_BYTES and longest <= 2 * lengths.mean():
         return crc32_many(data, starts, lengths).astype(np.int64) & CRC_MASK

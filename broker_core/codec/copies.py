@@ -9,22 +9,29 @@ checked: a copy is exactly as good as its original.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.codec import layout
-from broker_core.codec.gather import fixed_width, span_arrays, spans
+from broker_core.codec import compiled, layout
+from broker_core.codec.compiled import arguments
+from broker_core.codec.gather import fixed_width, spans
 from broker_core.codec.heads import head_dtype
-from broker_core.codec.outgoing import Encoded, fixed_binary, topic_column, topic_texts, writable
+from broker_core.codec.outgoing import (
+    Encoded,
+    fixed_binary,
+    topic_column,
+    topic_texts,
+    writable,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.fields import RecordFields
+    from broker_core.codec.fields import PropertyTexts, RecordFields
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class Route:
 def copy_records(
     fields: RecordFields,
     route: Route,
-    properties: pa.Array,
+    properties: PropertyTexts,
     *,
     transaction: int | None,
     prepared_offsets: NDArray[np.int64] | int = 0,
@@ -60,34 +67,55 @@ def copy_records(
     makes FLAG and RECONSUMETIMES 0, as RocketMQ does when it puts a half message back.
     """
     count = len(route)
-    _, _, properties_lengths = span_arrays(properties)
     texts, wide = topic_texts(route.topics)
     topic_bytes = np.array([len(text) for text in texts], dtype=np.int64)
     fixed = fields.body_starts - fields.frames.starts
-    sizes = fixed + fields.body_lengths + topic_bytes[route.topic_codes] + 2 + properties_lengths
-    sys_flags = fields.sys_flags
+    sizes = fixed + fields.body_lengths + topic_bytes[route.topic_codes] + 2 + properties.lengths
+    starts = np.zeros(count, dtype=np.int64)
+    np.cumsum(sizes[:-1], out=starts[1:])
+    nothing = np.empty(0, dtype=np.uint8)
+    records = Encoded(nothing, starts, sizes.astype(np.int32), _store_time_at(fields))
+    keep, put = -1, 0
     if transaction is not None:
-        sys_flags = (sys_flags & ~layout.TRANSACTION_MASK) | np.int32(transaction)
+        keep, put = ~layout.TRANSACTION_MASK, transaction
+    magics = np.where(wide, layout.MAGIC_V2, layout.MAGIC_V1).astype(np.uint32)
+    if compiled.is_worth(count):
+        from broker_core.codec.compiled.copying import copy_originals
+
+        buffer = np.empty(int(sizes.sum()), dtype=np.uint8)
+        copy_originals(
+            buffer,
+            starts,
+            records.sizes,
+            arguments.texts(fields.data, fields.frames.starts, fields.body_lengths),
+            arguments.longs(fixed),
+            arguments.texts(*properties),
+            (*arguments.joined(texts), magics.view(np.int32)),
+            arguments.ints(route.topic_codes),
+            arguments.ints(route.queue_ids),
+            arguments.longs(prepared_offsets),
+            (keep, put),
+            forgets_retries,
+        )
+        return replace(records, buffer=buffer)
     news = {
         "size": sizes,
-        "magic": np.where(wide, layout.MAGIC_V2, layout.MAGIC_V1)[route.topic_codes],
+        "magic": magics[route.topic_codes],
         "queueId": route.queue_ids,
-        "sysFlag": sys_flags,
+        "sysFlag": (fields.sys_flags & np.int32(keep)) | np.int32(put),
         "preparedTransactionOffset": np.broadcast_to(prepared_offsets, count),
     }
     if forgets_retries:
         news |= dict.fromkeys(("flag", "reconsumeTimes"), np.zeros(count, dtype=np.int32))
     joined = pc.binary_join_element_wise(
         _heads(fields, fixed, news),
-        spans(fields.frames.buffer, fields.body_starts, fields.body_lengths),
+        spans(fields.data, fields.body_starts, fields.body_lengths),
         topic_column(texts, route.topic_codes),
-        fixed_binary(properties_lengths.astype(">i2").view(np.uint8), count, 2),
-        properties.cast(pa.binary()),
+        fixed_binary(properties.lengths.astype(">i2").view(np.uint8), count, 2),
+        spans(*properties),
         pa.scalar(b"", type=pa.binary()),
     )
-    starts = np.zeros(count, dtype=np.int64)
-    np.cumsum(sizes[:-1], out=starts[1:])
-    return Encoded(writable(joined), starts, sizes.astype(np.int32), _store_time_at(fields))
+    return replace(records, buffer=writable(joined))
 
 
 def _heads(

@@ -1,11 +1,13 @@
 """Frame batch to Arrow: only the columns that are asked for are built.
 
 Columns are the contract's: names, types and order are what Spark gets. `property:NAME` makes one
-property a column of its own, called NAME.
+property a column of its own, called NAME. Large batches of plain records are decoded by a compiled
+loop that does the same (compiled/decoding.py).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from broker_core.codec import compiled
 from broker_core.codec.bodies import body_column
 from broker_core.codec.corruption import corrupt
 from broker_core.codec.fields import first_bad_topic, locate, locate_properties
@@ -29,6 +32,7 @@ from broker_core.types import DEFAULT_BROKER_NAME
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from broker_core.codec.compiled.decoding import PlainColumns
     from broker_core.codec.frames import FrameBatch
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -77,6 +81,9 @@ _INTEGERS = frozenset(
         "preparedTransactionOffset",
     }
 )
+_TIMES = frozenset({"bornTimestamp", "storeTimestamp"})
+_OF_THE_QUEUE = frozenset({"queueId", "queueOffset"})
+_LOCATED_ONLY = frozenset({"properties", "offsetMsgId", "bornHost", "storeHost"})
 
 
 def column_field(column: str) -> pa.Field:
@@ -104,7 +111,11 @@ def decode(
     schema = schema_of(columns)
     if not len(frames):
         return pa.RecordBatch.from_pylist([], schema=schema)
-    decoder = _Decoder(frames, broker_name, columns)
+    decoder: _Columns | None = None
+    if compiled.is_worth(len(frames)):
+        decoder = _compiled_columns(frames, broker_name, columns)
+    if decoder is None:
+        decoder = _LocatedColumns(frames, broker_name, columns)
     return pa.RecordBatch.from_arrays([decoder.column(name) for name in columns], schema=schema)
 
 
@@ -119,15 +130,121 @@ def property_columns(frames: FrameBatch, names: Sequence[str]) -> dict[str, pa.A
     }
 
 
-class _Decoder:
-    """One batch being decoded: fields located once, properties searched once."""
+class _Columns(ABC):
+    """One batch being decoded: the columns that follow from numbers, values and bodies."""
 
-    def __init__(self, frames: FrameBatch, broker_name: str, columns: Sequence[str]) -> None:
+    def __init__(self, frames: FrameBatch, broker_name: str) -> None:
         self._frames = frames
         self._broker_name = broker_name
-        wanted = [name for name in map(_property_name, columns) if name]
-        self._fields = locate(frames, texts=bool(wanted), bodies="body" in columns)
-        names = list(dict.fromkeys(wanted))
+
+    def column(self, name: str) -> pa.Array:
+        """One column that was asked for."""
+        if name in _INTEGERS:
+            return self._integer(name)
+        if name in _TIMES:
+            return self._timestamp(name)
+        if name.startswith(PROPERTY_PREFIX):
+            return self._property(name[len(PROPERTY_PREFIX) :])
+        builders: dict[str, Callable[[], pa.Array]] = {
+            "topic": self._topic,
+            "brokerName": lambda: repeated(self._broker_name, len(self._frames)),
+            "msgId": self._message_id,
+            "tags": lambda: self._property(TAGS),
+            "keys": lambda: self._property(KEYS),
+            "body": self._bodies,
+            "storeSize": lambda: pa.array(self._frames.sizes, type=pa.int32()),
+        }
+        return builders[name]()
+
+    @abstractmethod
+    def _numbers(self, name: str) -> NDArray[np.integer]:
+        """One field of the fixed part."""
+
+    @abstractmethod
+    def _property(self, name: str) -> pa.Array:
+        """The values of one property."""
+
+    @abstractmethod
+    def _bodies(self) -> pa.Array:
+        """Bodies as they were sent."""
+
+    @abstractmethod
+    def _topic(self) -> pa.Array: ...
+
+    @abstractmethod
+    def _message_id(self) -> pa.Array: ...
+
+    def _integer(self, name: str) -> pa.Array:
+        if name == "queueOffset" and self._frames.queue is not None:
+            return pa.array(self._frames.offsets, type=pa.int64())
+        if name == "queueId" and self._frames.queue is not None:
+            number = pa.scalar(self._frames.queue.queue_id, type=pa.int32())
+            return pa.repeat(number, len(self._frames))
+        return pa.array(self._numbers(name), type=COLUMN_TYPES[name])
+
+    def _timestamp(self, name: str) -> pa.Array:
+        millis = self._numbers(name)
+        if millis.min() < -_MAX_TIMESTAMP_MS or millis.max() > _MAX_TIMESTAMP_MS:
+            is_outside = (millis < -_MAX_TIMESTAMP_MS) | (millis > _MAX_TIMESTAMP_MS)
+            row = int(is_outside.argmax())
+            what = (
+                f"its {name} of {int(millis[row])} ms is beyond what a timestamp can hold (leave"
+                f" {name} out of `columns` to read the rest)"
+            )
+            raise corrupt(self._frames, row, what)
+        return pa.array(millis * 1000).view(TIMESTAMP)
+
+
+def _compiled_columns(
+    frames: FrameBatch, broker_name: str, columns: Sequence[str]
+) -> _CompiledColumns | None:
+    """The columns by a kernel; None if one of them, or a record, is beyond it."""
+    if frames.queue is None or not _LOCATED_ONLY.isdisjoint(columns):
+        return None
+    from broker_core.codec.compiled.decoding import decode_plain
+
+    found = decode_plain(
+        frames,
+        sorted((_INTEGERS | _TIMES).difference(_OF_THE_QUEUE).intersection(columns)),
+        _property_names(columns),
+        bodies="body" in columns,
+        # Without a unique key the message id is one that is made of the host.
+        needed=UNIQ_KEY if "msgId" in columns else None,
+    )
+    return _CompiledColumns(frames, broker_name, found) if found is not None else None
+
+
+class _CompiledColumns(_Columns):
+    """A batch that a kernel has walked over."""
+
+    def __init__(self, frames: FrameBatch, broker_name: str, found: PlainColumns) -> None:
+        super().__init__(frames, broker_name)
+        self._found = found
+
+    def _numbers(self, name: str) -> NDArray[np.integer]:
+        return self._found.numbers[name]
+
+    def _property(self, name: str) -> pa.Array:
+        return self._found.values[name]
+
+    def _bodies(self) -> pa.Array:
+        return self._found.bodies
+
+    def _topic(self) -> pa.Array:
+        assert self._frames.queue is not None
+        return repeated(self._frames.queue.topic, len(self._frames))
+
+    def _message_id(self) -> pa.Array:
+        return self._property(UNIQ_KEY)
+
+
+class _LocatedColumns(_Columns):
+    """A batch of any records: fields located once, properties searched once."""
+
+    def __init__(self, frames: FrameBatch, broker_name: str, columns: Sequence[str]) -> None:
+        super().__init__(frames, broker_name)
+        names = _property_names(columns)
+        self._fields = locate(frames, texts=bool(names), bodies="body" in columns)
         found = find_values(
             self._fields.texts,
             self._fields.properties_starts,
@@ -137,34 +254,20 @@ class _Decoder:
         self._values = dict(zip(names, found, strict=True))
 
     def column(self, name: str) -> pa.Array:
-        if name in _INTEGERS:
-            return self._integer(name)
-        if name.startswith(PROPERTY_PREFIX):
-            return self._property(name[len(PROPERTY_PREFIX) :])
-        builders: dict[str, Callable[[], pa.Array]] = {
-            "topic": self._topic,
-            "brokerName": lambda: repeated(self._broker_name, len(self._frames)),
-            "msgId": self._message_id,
-            "tags": lambda: self._property(TAGS),
-            "keys": lambda: self._property(KEYS),
-            "body": lambda: body_column(self._fields),
-            "bornTimestamp": lambda: self._timestamp("bornTimestamp"),
-            "storeTimestamp": lambda: self._timestamp("storeTimestamp"),
-            "properties": self._properties,
-            "offsetMsgId": self._offset_id,
-            "storeSize": lambda: pa.array(self._frames.sizes, type=pa.int32()),
-            "bornHost": lambda: self._host("bornHost"),
-            "storeHost": lambda: self._host("storeHost"),
-        }
-        return builders[name]()
+        if name not in _LOCATED_ONLY:
+            return super().column(name)
+        if name == "properties":
+            return self._properties()
+        return self._offset_id() if name == "offsetMsgId" else self._host(name)
 
-    def _integer(self, name: str) -> pa.Array:
-        if name == "queueOffset" and self._frames.queue is not None:
-            return pa.array(self._frames.offsets, type=pa.int64())
-        if name == "queueId" and self._frames.queue is not None:
-            number = pa.scalar(self._frames.queue.queue_id, type=pa.int32())
-            return pa.repeat(number, len(self._frames))
-        return pa.array(self._fields.integer(name), type=COLUMN_TYPES[name])
+    def _numbers(self, name: str) -> NDArray[np.integer]:
+        return self._fields.integer(name)
+
+    def _property(self, name: str) -> pa.Array:
+        return value_column(self._fields.texts, self._values[name])
+
+    def _bodies(self) -> pa.Array:
+        return body_column(self._fields)
 
     def _topic(self) -> pa.Array:
         if self._fields.topic is not None:
@@ -175,22 +278,6 @@ class _Decoder:
         return strings(
             spans(self._fields.data, self._fields.topic_starts, self._fields.topic_lengths)
         )
-
-    def _timestamp(self, name: str) -> pa.Array:
-        millis = self._fields.integer(name)
-        if millis.min() < -_MAX_TIMESTAMP_MS or millis.max() > _MAX_TIMESTAMP_MS:
-            is_outside = (millis < -_MAX_TIMESTAMP_MS) | (millis > _MAX_TIMESTAMP_MS)
-            row = int(is_outside.argmax())
-            what = (
-                f"its {name} of {int(millis[row])} ms is beyond what a timestamp can hold (leave"
-                f" {name} out of `columns` to read the rest)"
-            )
-            raise corrupt(self._frames, row, what)
-        millis *= 1000
-        return pa.array(millis).view(TIMESTAMP)
-
-    def _property(self, name: str) -> pa.Array:
-        return value_column(self._fields.texts, self._values[name])
 
     def _message_id(self) -> pa.Array:
         unique = self._property(UNIQ_KEY)
@@ -223,10 +310,15 @@ class _Decoder:
         return pa.MapArray.from_arrays(pa.array(offsets), names, values)
 
 
-def _property_name(column: str) -> str | None:
-    if column.startswith(PROPERTY_PREFIX):
-        return column[len(PROPERTY_PREFIX) :]
-    return _PROPERTY_OF.get(column)
+def _property_names(columns: Sequence[str]) -> list[str]:
+    """The properties that columns are made of, each once."""
+    names = (
+        column[len(PROPERTY_PREFIX) :]
+        if column.startswith(PROPERTY_PREFIX)
+        else _PROPERTY_OF.get(column)
+        for column in columns
+    )
+    return list(dict.fromkeys(name for name in names if name))
 
 
 def _regroup(rows: list[NDArray[np.intp]], parts: list[pa.Array]) -> pa.Array:

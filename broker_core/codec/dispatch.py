@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
 
+from broker_core.codec import compiled
+from broker_core.codec.compiled import arguments
 from broker_core.codec.corruption import corrupt
 from broker_core.codec.fields import RecordFields, first_bad_topic, locate
 from broker_core.codec.gather import spans
-from broker_core.codec.index_keys import IndexKeys
+from broker_core.codec.index_keys import KEY_MARK, TAG_MARK, IndexKeys, topic_seeds
 from broker_core.codec.javahash import hash_spans
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
 from broker_core.codec.names import (
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 _INTEGER = re.compile(rb"[+-]?[0-9]{1,20}")
 _INT32_MAX = 2**31 - 1
+_KEYS_A_RECORD = 4
+"""Room for as many index keys on average; batches with more are left to NumPy."""
 
 
 @dataclass(frozen=True)
@@ -125,36 +129,97 @@ def fields_of_located(
     delay_levels: Sequence[int] = DELAY_LEVELS_SECONDS,
 ) -> DispatchFields:
     """The same for records whose fields somebody knows; their offsets are 0 until they have any."""
-    buffer, topics, codes = located.buffer, list(located.topics), located.topic_codes
-    lengths = located.properties_lengths
-    starts = located.starts + located.sizes - lengths
-    tags, keys, unique, delays = find_values(buffer, starts, lengths, [TAGS, KEYS, UNIQ_KEY, DELAY])
+    topics = list(located.topics)
+    if SCHEDULE_TOPIC not in topics and compiled.is_worth(len(located.starts)):
+        hashes = _hashes_compiled(located, topics, index_tags=index_tags)
+    else:
+        hashes = None
+    if hashes is None:
+        hashes = _hashes(
+            located, topics, store_timestamps, index_tags=index_tags, delay_levels=delay_levels
+        )
+    nowhere = np.zeros(len(located.starts), dtype=np.int64)
+    return DispatchFields(
+        topics=topics,
+        topic_codes=located.topic_codes,
+        queue_ids=located.queue_ids,
+        queue_offsets=nowhere,
+        physical_offsets=nowhere,
+        sizes=located.sizes,
+        tags_codes=hashes.tags_codes,
+        store_timestamps=store_timestamps,
+        sys_flags=located.sys_flags,
+        index_rows=hashes.index_rows,
+        index_hashes=hashes.index_hashes,
+    )
+
+
+class _Hashes(NamedTuple):
+    tags_codes: NDArray[np.int64]
+    index_rows: NDArray[np.int64]
+    index_hashes: NDArray[np.int32]
+
+
+def _hashes(
+    located: Located,
+    topics: list[str],
+    store_timestamps: NDArray[np.int64],
+    *,
+    index_tags: bool,
+    delay_levels: Sequence[int],
+) -> _Hashes:
+    """What the properties of the records come to."""
+    buffer, codes = located.buffer, located.topic_codes
+    tags, keys, unique, delays = _values(located, [TAGS, KEYS, UNIQ_KEY, DELAY])
     tag_hashes = hash_spans(buffer, tags.starts, tags.lengths)
     tags_codes = tag_hashes.values.astype(np.int64)
     if SCHEDULE_TOPIC in topics:
         scheduled = np.flatnonzero(codes == topics.index(SCHEDULE_TOPIC))
         _put_deliver_times(tags_codes, buffer, delays, store_timestamps, scheduled, delay_levels)
-    indexed = (located.sys_flags & TRANSACTION_MASK) != SysFlag.ROLLBACK
-    index_keys = IndexKeys(topics, codes, indexed)
+    index_keys = IndexKeys(topics, codes, _are_indexed(located))
     index_keys.add_unique(buffer, unique)
     index_keys.add_keys(buffer, keys)
     if index_tags:
         index_keys.add_tags(tags, tag_hashes)
-    index_rows, hashes = index_keys.in_put_order()
-    nowhere = np.zeros(len(starts), dtype=np.int64)
-    return DispatchFields(
-        topics=topics,
-        topic_codes=codes,
-        queue_ids=located.queue_ids,
-        queue_offsets=nowhere,
-        physical_offsets=nowhere,
-        sizes=located.sizes,
-        tags_codes=tags_codes,
-        store_timestamps=store_timestamps,
-        sys_flags=located.sys_flags,
-        index_rows=index_rows,
-        index_hashes=hashes,
+    return _Hashes(tags_codes, *index_keys.in_put_order())
+
+
+def _hashes_compiled(located: Located, topics: list[str], *, index_tags: bool) -> _Hashes | None:
+    """The same by a kernel; None if a text is beyond it."""
+    from broker_core.codec.compiled.hashing import hash_texts
+
+    count = len(located.starts)
+    tags, keys, unique = _values(located, [TAGS, KEYS, UNIQ_KEY])
+    tags_codes = np.empty(count, dtype=np.int64)
+    rows = np.empty(_KEYS_A_RECORD * count, dtype=np.int64)
+    hashes = np.empty(len(rows), dtype=np.int32)
+    found = hash_texts(
+        arguments.octets(located.buffer),
+        (_spans(tags), _spans(keys), _spans(unique)),
+        arguments.ints(located.topic_codes),
+        _are_indexed(located),
+        (topic_seeds(topics, KEY_MARK), topic_seeds(topics, TAG_MARK)),
+        index_tags,
+        tags_codes,
+        rows,
+        hashes,
     )
+    return _Hashes(tags_codes, rows[:found], hashes[:found]) if found >= 0 else None
+
+
+def _spans(values: ValueSpans) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    return arguments.longs(values.starts), arguments.longs(values.lengths)
+
+
+def _values(located: Located, names: list[str]) -> list[ValueSpans]:
+    lengths = located.properties_lengths
+    starts = located.starts + located.sizes - lengths
+    return find_values(located.buffer, starts, lengths, names)
+
+
+def _are_indexed(located: Located) -> NDArray[np.bool_]:
+    indexed: NDArray[np.bool_] = (located.sys_flags & TRANSACTION_MASK) != SysFlag.ROLLBACK
+    return indexed
 
 
 def _topics(fields: RecordFields) -> tuple[list[str], NDArray[np.int32]]:

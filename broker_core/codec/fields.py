@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from broker_core.codec import layout
+from broker_core.codec import compiled, layout
 from broker_core.codec.checksums import body_crcs
+from broker_core.codec.compiled import arguments
 from broker_core.codec.corruption import corrupt
 from broker_core.codec.gather import fixed_width, integers, spans
 from broker_core.codec.heads import HEAD
 from broker_core.codec.memory import keep_freed_memory
 from broker_core.codec.positions import (
     Places,
+    Positions,
     Tail,
     any_topic,
     first_topic,
@@ -47,12 +49,13 @@ class RecordFields:
     """Positions in the batch's buffer, one element a record; made by `locate`.
 
     `texts` is what the positions of properties are in: the same buffer, or a copy of all tails.
-    `topic` is the one that all records carry, where they were found to.
+    `head` are the fixed parts, where they were copied together. `topic` is the one that all
+    records carry, where they were found to.
     """
 
     frames: FrameBatch
     texts: NDArray[np.uint8]
-    head: NDArray[np.void]
+    head: NDArray[np.void] | None
     sys_flags: NDArray[np.int32]
     is_plain: bool
     body_starts: NDArray[np.int64]
@@ -72,10 +75,13 @@ class RecordFields:
     def integer(self, name: str) -> NDArray[np.integer]:
         """One integer field of every record, in native byte order."""
         kind, at = HEAD.fields[name][:2]  # type: ignore[index]  # HEAD is a structured dtype
+        places = self.frames.starts + at
         if self.is_plain or at < layout.BORN_HOST:
-            return self.head[name].astype(kind.newbyteorder("="))
-        shift = host_growth(self.sys_flags, born=True, store=at > layout.STORE_HOST)
-        return integers(self.data, self.frames.starts + at + shift, kind)
+            if self.head is not None:
+                return self.head[name].astype(kind.newbyteorder("="))
+        else:
+            places += host_growth(self.sys_flags, born=True, store=at > layout.STORE_HOST)
+        return integers(self.data, places, kind)
 
     def hosts(self, name: str) -> list[tuple[NDArray[np.intp], NDArray[np.uint8]]]:
         """Raw hosts ("bornHost" or "storeHost") as (rows, matrix) groups of one width each."""
@@ -122,9 +128,11 @@ def locate_properties(frames: FrameBatch) -> PropertyTexts:
     A record whose topic and lengths fit its size is taken at its word; whoever reads more of it
     calls `locate`, which checks the rest. CorruptRecordError as there for one that does not fit.
     """
-    found = _properties_of_queue(frames) if frames.queue is not None and len(frames) else None
-    if found is not None:
-        return found
+    is_small = not compiled.is_worth(len(frames))
+    if is_small and frames.queue is not None and len(frames):
+        found = _properties_of_queue(frames)
+        if found is not None:
+            return found
     fields = locate(frames, texts=True)
     return PropertyTexts(fields.texts, fields.properties_starts, fields.properties_lengths)
 
@@ -152,6 +160,10 @@ def examine(
 ) -> tuple[RecordFields, int | None]:
     """(fields, number of the first bad record or None); fields cover the records before it."""
     keep_freed_memory()
+    if compiled.is_worth(len(frames)):
+        located = _located(frames)
+        if located is not None:
+            return located, None
     bad = _first_outside(frames)
     if bad is not None:
         fields, earlier = examine(frames.slice(0, bad))
@@ -179,6 +191,37 @@ def examine(
         found.bodies,
     )
     return fields, _first(is_broken)
+
+
+def _located(frames: FrameBatch) -> RecordFields | None:
+    """What a kernel finds in a batch; None if one of its records does not check."""
+    from broker_core.codec.compiled.locating import NONE, locate_fields
+
+    count = len(frames)
+    queue = frames.queue
+    topic = b"" if queue is None else queue.topic.encode()
+    sys_flags = np.empty(count, dtype=np.int32)
+    found = np.empty((len(Positions._fields), count), dtype=np.int64)
+    checked, is_plain, is_one_topic = locate_fields(
+        arguments.octets(frames.buffer),
+        arguments.longs(frames.starts),
+        arguments.ints(frames.sizes),
+        arguments.longs(frames.offsets),
+        NONE if queue is None else queue.queue_id,
+        NONE if frames.origin is None else frames.origin,
+        (np.frombuffer(topic, dtype=np.uint8), NONE if queue is None else len(topic)),
+        sys_flags,
+        found,
+    )
+    if checked < count:
+        return None
+    positions = Positions(*found)
+    name = None if queue is None else queue.topic
+    if queue is None and is_one_topic:
+        first = int(positions.topic_starts[0])
+        name = _text(frames.buffer[first : first + int(positions.topic_lengths[0])].tobytes())
+    buffer = frames.buffer
+    return RecordFields(frames, buffer, None, sys_flags, bool(is_plain), *positions, name)
 
 
 class _Found(NamedTuple):
@@ -260,16 +303,16 @@ def first_bad_topic(fields: RecordFields) -> int | None:
     try:
         topics.cast(pa.string())
     except pa.ArrowInvalid:
-        return next(row for row, topic in enumerate(topics.to_pylist()) if not _is_text(topic))
+        return next(row for row, topic in enumerate(topics.to_pylist()) if _text(topic) is None)
     return None
 
 
-def _is_text(raw: bytes) -> bool:
+def _text(raw: bytes) -> str | None:
+    """What bytes say, if they are text."""
     try:
-        raw.decode()
+        return raw.decode()
     except UnicodeDecodeError:
-        return False
-    return True
+        return None
 
 
 def _first(mask: NDArray[np.bool_]) -> int | None:

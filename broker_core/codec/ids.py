@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _HEX = np.frombuffer(b"".join(b"%02X" % value for value in range(256)), dtype=np.uint16)
-_UNIQUE = np.dtype(
-    [("address", ">u4"), ("pid", ">u2"), ("process", ">u4"), ("time", ">u4"), ("counter", ">u2")]
-)
-UNIQUE_ID_CHARS = 2 * _UNIQUE.itemsize
-MAKER_CHARS = 2 * (_UNIQUE.itemsize - 6)
+_MAKER_BYTES, _TICK_BYTES = 10, 6
+UNIQUE_ID_CHARS = 2 * (_MAKER_BYTES + _TICK_BYTES)
+MAKER_CHARS = 2 * _MAKER_BYTES
 """How much of a unique id is its maker's: all but the time and the counter."""
 
 
@@ -89,14 +87,12 @@ class UniqueIds:
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         first = max(self._next, (now - _month_start_ms(now)) << 16)
         self._next = first + count
-        ticks = np.arange(first, first + count, dtype=np.int64)
-        ids = np.empty(count, dtype=_UNIQUE)
-        ids["address"] = self._address
-        ids["pid"] = self.process_id & 0xFFFF
-        ids["process"] = self._constant
-        ids["time"] = (ticks >> 16) & 0xFFFFFFFF
-        ids["counter"] = ticks & 0xFFFF
-        return hex_upper(ids.view(np.uint8).reshape(count, _UNIQUE.itemsize))
+        ticks = np.arange(first, first + count, dtype=np.int64) & 0xFFFFFFFFFFFF
+        ids = np.empty((count, UNIQUE_ID_CHARS), dtype=np.uint8)
+        ids[:, :MAKER_CHARS] = np.frombuffer(self._maker.upper().encode(), dtype=np.uint8)
+        counters = ticks.astype(">i8").view(np.uint8).reshape(count, 8)[:, -_TICK_BYTES:]
+        ids[:, MAKER_CHARS:] = hex_upper(counters)
+        return ids
 
 
 def _month_start_ms(now_ms: int) -> int:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from broker_core.codec.property_spans import ValueSpans
 
+KEY_MARK = "#"
+TAG_MARK = "#T#"
+"""What stands between a topic and a key, and between a topic and a tag."""
 _SPACE = 0x20
 
 
@@ -38,7 +41,7 @@ class IndexKeys:
     def add_unique(self, buffer: NDArray[np.uint8], values: ValueSpans) -> None:
         """A key that is one whole value."""
         rows = self._present(values)
-        self._put(rows, hash_spans(buffer, values.starts[rows], values.lengths[rows]), "#")
+        self._put(rows, hash_spans(buffer, values.starts[rows], values.lengths[rows]), KEY_MARK)
 
     def add_keys(self, buffer: NDArray[np.uint8], values: ValueSpans) -> None:
         """The pieces of each value."""
@@ -47,12 +50,12 @@ class IndexKeys:
         lengths = pieces.ends - pieces.begins
         chosen = np.flatnonzero(lengths)
         hashes = hash_spans(pieces.text, pieces.begins[chosen], lengths[chosen])
-        self._put(rows[pieces.rows[chosen]], hashes, "#")
+        self._put(rows[pieces.rows[chosen]], hashes, KEY_MARK)
 
     def add_tags(self, values: ValueSpans, hashes: TextHashes) -> None:
         """Tags whose hashes are known."""
         rows = self._present(values)
-        self._put(rows, TextHashes(hashes.values[rows], hashes.units[rows]), "#T#")
+        self._put(rows, TextHashes(hashes.values[rows], hashes.units[rows]), TAG_MARK)
 
     def in_put_order(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """(rows, hashes as index files store them), record by record."""
@@ -64,6 +67,11 @@ class IndexKeys:
         return np.flatnonzero(self._indexed & (values.lengths > 0))
 
     def _put(self, rows: NDArray[np.int64], hashes: TextHashes, mark: str) -> None:
-        seeds = np.array([java_hash(topic + mark) for topic in self._topics], dtype=np.int32)
+        seeds = topic_seeds(self._topics, mark)
         self._rows.append(rows)
         self._hashes.append(hashes.behind(seeds[self._codes[rows]]))
+
+
+def topic_seeds(topics: Sequence[str], mark: str) -> NDArray[np.int32]:
+    """The hashes that keys of each topic go on from."""
+    return np.array([java_hash(topic + mark) for topic in topics], dtype=np.int32)

@@ -2,7 +2,8 @@
 
 A structured array of big-endian headers, seen as binary of one width, is joined element-wise with
 bodies, topics and properties: the joined data are the bytes to append. What is known only under
-the store's lock (queue offsets, physical offsets, store time) is patched in afterwards.
+the store's lock (queue offsets, physical offsets, store time) is patched in afterwards. Large
+batches are made by a compiled loop that does the same (compiled/encoding.py).
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.codec import layout
+from broker_core.codec import compiled, layout
 from broker_core.codec.checksums import body_crcs
+from broker_core.codec.compiled import arguments
 from broker_core.codec.gather import regular_offsets, sliding, span_arrays
 from broker_core.codec.heads import head_dtype
 from broker_core.codec.hosts import is_v6
@@ -26,6 +28,8 @@ from broker_core.errors import IllegalMessageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from broker_core.codec.compiled.arguments import Texts
 
 __all__ = ["LOOPBACK", "Encoded", "Outgoing", "body_crcs", "encode", "join_properties"]
 
@@ -110,6 +114,18 @@ class Encoded:
         store_timestamp_ms: int,
     ) -> None:
         """Write what only the holder of the store's lock knows."""
+        if compiled.is_worth(len(self)):
+            from broker_core.codec.compiled.encoding import patch_records
+
+            patch_records(
+                self.buffer,
+                arguments.longs(self.starts),
+                arguments.longs(queue_offsets),
+                arguments.longs(physical_offsets),
+                arguments.longs(self.store_timestamp_at),
+                store_timestamp_ms,
+            )
+            return
         longs = sliding(self.buffer, ">i8")
         longs[self.starts + layout.QUEUE_OFFSET] = queue_offsets
         longs[self.starts + layout.PHYSICAL_OFFSET] = physical_offsets
@@ -120,8 +136,8 @@ def encode(messages: Outgoing, *, max_message_bytes: int = layout.MAX_BODY_BYTES
     """Encode a batch; IllegalMessageError naming the first message over a limit."""
     keep_freed_memory()
     count = len(messages)
-    body_data, body_starts, body_lengths = span_arrays(messages.bodies)
-    _, _, properties_lengths = span_arrays(messages.properties)
+    bodies, properties = span_arrays(messages.bodies), span_arrays(messages.properties)
+    body_lengths, properties_lengths = bodies[2], properties[2]
     _check_limits(messages, body_lengths, properties_lengths, max_message_bytes)
     topics, wide = topic_texts(messages.topics)
     topic_bytes = np.array([len(text) for text in topics], dtype=np.int64)
@@ -129,7 +145,16 @@ def encode(messages: Outgoing, *, max_message_bytes: int = layout.MAX_BODY_BYTES
     hosts = len(messages.born_host) + len(messages.store_host)
     fixed = layout.BODY - 2 * layout.HOST_V4 + hosts
     sizes = fixed + body_lengths + topic_bytes[codes] + 2 + properties_lengths
-    heads = _heads(messages, body_data, body_starts, body_lengths, sizes, wide[codes])
+    starts = np.zeros(count, dtype=np.int64)
+    np.cumsum(sizes[:-1], out=starts[1:])
+    store_timestamp_at = layout.BORN_HOST + len(messages.born_host)
+    records = Encoded(
+        np.empty(0, dtype=np.uint8), starts, sizes.astype(np.int32), store_timestamp_at
+    )
+    if compiled.is_worth(count):
+        buffer = _encode_compiled(messages, records, bodies, properties, topics, wide)
+        return replace(records, buffer=buffer)
+    heads = _heads(messages, *bodies, sizes, wide[codes])
     lengths = properties_lengths.astype(">i2").view(np.uint8)
     joined = pc.binary_join_element_wise(
         fixed_binary(heads, count, fixed),
@@ -139,11 +164,48 @@ def encode(messages: Outgoing, *, max_message_bytes: int = layout.MAX_BODY_BYTES
         messages.properties.cast(pa.binary()),
         pa.scalar(b"", type=pa.binary()),
     )
-    buffer = writable(joined)
-    starts = np.zeros(count, dtype=np.int64)
-    np.cumsum(sizes[:-1], out=starts[1:])
-    store_timestamp_at = layout.BORN_HOST + len(messages.born_host)
-    return Encoded(buffer, starts, sizes.astype(np.int32), store_timestamp_at)
+    return replace(records, buffer=writable(joined))
+
+
+def _encode_compiled(
+    messages: Outgoing,
+    records: Encoded,
+    bodies: Texts,
+    properties: Texts,
+    topics: list[bytes],
+    wide: NDArray[np.bool_],
+) -> NDArray[np.uint8]:
+    """The records' bytes, by a kernel."""
+    from broker_core.codec.compiled.encoding import encode_records
+
+    buffer = np.empty(int(records.starts[-1]) + int(records.sizes[-1]), dtype=np.uint8)
+    kind = head_dtype(len(messages.born_host), len(messages.store_host))
+    template = np.zeros(1, dtype=kind)
+    template["bornHost"] = np.frombuffer(messages.born_host, dtype=np.uint8)
+    template["storeHost"] = np.frombuffer(messages.store_host, dtype=np.uint8)
+    magics = np.where(wide, layout.MAGIC_V2, layout.MAGIC_V1).astype(np.uint32).view(np.int32)
+    sys_flags = (messages.sys_flags & ~layout.HOSTS_V6_MASK) | _host_flags(messages)
+    encode_records(
+        buffer,
+        records.starts,
+        records.sizes,
+        template.view(np.uint8),
+        arguments.texts(*bodies),
+        arguments.texts(*properties),
+        (*arguments.joined(topics), magics),
+        arguments.ints(messages.topic_codes),
+        (
+            arguments.ints(messages.queue_ids),
+            arguments.ints(messages.flags),
+            arguments.ints(sys_flags),
+            arguments.ints(messages.reconsume_times),
+        ),
+        (
+            arguments.longs(messages.born_timestamps),
+            arguments.longs(messages.prepared_offsets),
+        ),
+    )
+    return buffer
 
 
 def _check_limits(
@@ -187,8 +249,6 @@ def _heads(
 ) -> NDArray[np.uint8]:
     """The fixed parts of all records, hosts included, as one run of bytes."""
     born, stored = messages.born_host, messages.store_host
-    host_flags = layout.SysFlag.BORN_HOST_V6 if is_v6(born) else 0
-    host_flags |= layout.SysFlag.STORE_HOST_V6 if is_v6(stored) else 0
     kind = head_dtype(len(born), len(stored))
     heads = np.zeros(len(messages), dtype=kind)
     heads["size"] = sizes
@@ -196,7 +256,7 @@ def _heads(
     heads["bodyCrc"] = body_crcs(body_data, body_starts, body_lengths)
     heads["queueId"] = messages.queue_ids
     heads["flag"] = messages.flags
-    heads["sysFlag"] = (messages.sys_flags & ~layout.HOSTS_V6_MASK) | int(host_flags)
+    heads["sysFlag"] = (messages.sys_flags & ~layout.HOSTS_V6_MASK) | _host_flags(messages)
     heads["bornTimestamp"] = messages.born_timestamps
     heads["bornHost"] = np.frombuffer(born, dtype=np.uint8)
     heads["storeHost"] = np.frombuffer(stored, dtype=np.uint8)
@@ -204,6 +264,13 @@ def _heads(
     heads["preparedTransactionOffset"] = messages.prepared_offsets
     heads["bodyLength"] = body_lengths
     return heads.view(np.uint8)
+
+
+def _host_flags(messages: Outgoing) -> int:
+    """The bits of SYSFLAG that say how wide the hosts are."""
+    flags = layout.SysFlag.BORN_HOST_V6 if is_v6(messages.born_host) else 0
+    flags |= layout.SysFlag.STORE_HOST_V6 if is_v6(messages.store_host) else 0
+    return int(flags)
 
 
 def fixed_binary(data: NDArray[np.uint8], count: int, width: int) -> pa.Array:

@@ -1,7 +1,8 @@
 """Finding properties by name in many records at once.
 
 Rows that share a layout are looked up in it (property_layouts.py); the others are cut at their
-separators (property_split.py). Both give what properties.parse_properties gives.
+separators (property_split.py). Both give what properties.parse_properties gives. Large batches are
+searched by a compiled loop that does the same (compiled/properties.py).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from broker_core.codec import compiled
+from broker_core.codec.compiled import arguments
 from broker_core.codec.property_layouts import Layout, part_by_layout
 from broker_core.codec.property_split import segments_named, split_texts
 
@@ -40,6 +43,10 @@ def find_values(
     """
     if not names:
         return []
+    if compiled.is_worth(len(starts)):
+        values = _find_compiled(buffer, starts, lengths, names)
+        if values is not None:
+            return values
     layouts: list[Layout] = [{}]
     codes = np.zeros(len(starts), dtype=np.intp)
     leftover = []
@@ -56,6 +63,27 @@ def find_values(
         rows = np.sort(np.concatenate(leftover))
         _split_rows(buffer, starts, lengths, rows, names, found)
     return found
+
+
+def _find_compiled(
+    buffer: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    names: Sequence[str],
+) -> list[ValueSpans] | None:
+    """The same by a kernel; None for a buffer so small that it can't read a block of it."""
+    from broker_core.codec.compiled.properties import BLOCK_BYTES, find_spans, keys_of
+
+    if len(buffer) < BLOCK_BYTES:
+        return None
+    found = np.empty((2, len(names), len(starts)), dtype=np.int64)
+    find_spans(
+        *arguments.texts(buffer, starts, lengths),
+        keys_of(names),
+        found[0].reshape(-1),
+        found[1].reshape(-1),
+    )
+    return [ValueSpans(*spans) for spans in zip(*found, strict=True)]
 
 
 def _same_values(starts: NDArray[np.int64], layout: Layout, name: bytes) -> ValueSpans:

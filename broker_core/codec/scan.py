@@ -1,7 +1,7 @@
 """Walking a log: which records lie in a stretch of bytes, and where valid data ends.
 
-Sizes chain records together, so the walk itself is a loop, over two integers a record; every other
-check runs over all found records at once.
+Sizes chain records together, so the walk itself is a loop, over two integers a record, compiled
+for many records (compiled/scanning.py); every other check runs over all found records at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from broker_core.codec import layout
+from broker_core.codec import compiled, layout
 from broker_core.codec.corruption import corrupt
 from broker_core.codec.fields import examine, first_bad_body, first_bad_topic
 from broker_core.codec.frames import FrameBatch
@@ -20,7 +20,12 @@ from broker_core.codec.frames import FrameBatch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    Followed = tuple[NDArray[np.int64], NDArray[np.int32], int, int, int]
+    """Starts, sizes, where the last one ends, TOTALSIZE and MAGICCODE of the last head seen."""
+
 _SIZE_AND_MAGIC = struct.Struct(">iI")
+
+_ROWS = 1 << 16
 
 StopReason = Literal["stop", "blank", "zero", "invalid"]
 
@@ -55,11 +60,11 @@ def walk(
     `origin` is the physical offset of buffer[0]; records must say that they lie where they do.
     `verify` also checks every body's checksum.
     """
-    starts, sizes, end, reason, detail = _chain(buffer.data, start, stop)
+    starts, sizes, end, reason, detail = _chain(buffer, start, stop)
     frames = FrameBatch(
         buffer=buffer,
-        starts=np.array(starts, dtype=np.int64),
-        sizes=np.array(sizes, dtype=np.int32),
+        starts=starts,
+        sizes=sizes,
         offsets=np.zeros(len(starts), dtype=np.int64),
         origin=origin,
         name=name,
@@ -87,25 +92,72 @@ def _first_invalid(frames: FrameBatch, *, verify: bool) -> int | None:
 
 
 def _chain(
-    view: memoryview, start: int, stop: int
-) -> tuple[list[int], list[int], int, StopReason, str]:
-    """Follow TOTALSIZE from record to record, checking nothing but size and magic."""
+    buffer: NDArray[np.uint8], start: int, stop: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32], int, StopReason, str]:
+    """Follow TOTALSIZE from record to record, checking nothing but size and magic.
+
+    How many records there are shows only on the way: a segment's size says nothing, most of it
+    may never have been written. So Python begins, and a kernel goes on.
+    """
+    # A kernel trusts its bounds; whoever gave wrong ones gets Python's error.
+    is_inside = start >= 0 and stop <= len(buffer)
+    follow, room = follow_sizes, compiled.WORTH_ROWS
+    starts, sizes, at, size, magic = follow(buffer, start, stop, room)
+    pieces = [(starts, sizes)]
+    while len(starts) == room:
+        if is_inside and compiled.is_worth(room):
+            follow = follow_sizes_compiled
+        room = _ROWS
+        starts, sizes, at, size, magic = follow(buffer, at, stop, room)
+        pieces.append((starts, sizes))
+    if len(pieces) > 1:
+        starts = np.concatenate([piece for piece, _ in pieces])
+        sizes = np.concatenate([piece for _, piece in pieces])
+    return starts, sizes, at, *_ending(size, magic, stop - at)
+
+
+def follow_sizes(buffer: NDArray[np.uint8], start: int, stop: int, most: int) -> Followed:
+    """The next records from `start` on, at most so many.
+
+    Fewer, if bytes follow which are no head of a record that ends at `stop` or before.
+    """
     starts: list[int] = []
     sizes: list[int] = []
+    view = buffer.data
     unpack = _SIZE_AND_MAGIC.unpack_from
     versions = (layout.MAGIC_V1, layout.MAGIC_V2)
     at, last = start, stop - layout.BLANK_BYTES
-    while at <= last:
+    size, magic = 0, 0
+    for _ in range(most):
+        if at > last:
+            break
         size, magic = unpack(view, at)
         if magic not in versions or size < layout.MIN_RECORD_BYTES or at + size > stop:
-            return starts, sizes, at, *_ending(size, magic, stop - at)
+            break
         starts.append(at)
         sizes.append(size)
         at += size
-    return starts, sizes, at, "stop", ""
+    return np.array(starts, dtype=np.int64), np.array(sizes, dtype=np.int32), at, size, magic
+
+
+def follow_sizes_compiled(buffer: NDArray[np.uint8], start: int, stop: int, most: int) -> Followed:
+    """The same by a kernel. [start, stop) must lie in the buffer."""
+    from broker_core.codec.compiled import scanning
+
+    starts = np.empty(most, dtype=np.int64)
+    sizes = np.empty(most, dtype=np.int32)
+    data = np.ascontiguousarray(buffer)
+    found, at, size, magic = scanning.follow_sizes(data, start, stop, starts, sizes)
+    return starts[:found], sizes[:found], at, size, magic
 
 
 def _ending(size: int, magic: int, remaining: int) -> tuple[StopReason, str]:
+    """Why a chain ends: what its last look at a head found there, if there was room for one.
+
+    Nobody looks again: a writer beside us may have put a record there meanwhile.
+    """
+    if remaining < layout.BLANK_BYTES:
+        return "stop", ""
     if magic == layout.MAGIC_BLANK:
         return "blank", ""
     if magic == 0 and size == 0:

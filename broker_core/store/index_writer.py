@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from broker_core.codec import compiled
 from broker_core.errors import CorruptRecordError
 from broker_core.store import index_file
 from broker_core.store.files import Failpoint
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.store.open_files import OpenFiles
+
+    Columns = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
+    """Of each key its hash, its record's physical offset, its seconds (seconds_since)."""
 
 FIRST_ENTRY = 1
 EMPTY_HEADER = IndexHeader()
@@ -68,6 +72,16 @@ class Chains:
     """What a put changes: each new entry's predecessor, and the new value of each touched slot."""
 
     previous: NDArray[np.int32]
+    newest: NDArray[np.int32]
+    fresh_slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """What a put writes: the entries' bytes, and touched slots with their new values."""
+
+    entries: NDArray[np.uint8]
+    slots: NDArray[np.int64]
     newest: NDArray[np.int32]
     fresh_slots: int
 
@@ -182,23 +196,18 @@ class IndexWriter:
         position = self.position
         path = self._path(position.name)
         before = position.header
-        slots = hashes % np.int32(self._slots)
-        groups = group(slots)
         table = self._table_of(path)
-        held = valid(table.held(groups.slots), before.entry_count)
-        chains = link(groups, held, before.entry_count)
-        after = grown(before, physical_offsets, store_timestamps, chains.fresh_slots)
-        entries = np.empty(len(hashes), dtype=ENTRY)
-        entries["key_hash"] = hashes
-        entries["physical_offset"] = physical_offsets
-        entries["seconds"] = seconds_since(before, after, store_timestamps)
-        entries["previous"] = chains.previous
+        after = grown(before, physical_offsets, store_timestamps)
+        seconds = seconds_since(before, after, store_timestamps)
+        chain = chained_compiled if compiled.is_worth(len(hashes)) else chained
+        put = chain((hashes, physical_offsets, seconds), table, self._slots, before.entry_count)
+        after = replace(after, slot_count=before.slot_count + put.fresh_slots)
         start = entry_position(self._slots, before.entry_count)
-        self._handles.write(path, entries.data.cast("B"), start)
+        self._handles.write(path, put.entries.data, start)
         self._reach(Failpoint.INDEX_ENTRIES_WRITTEN)
         self._handles.write(path, after.encode(), 0)
         self._reach(Failpoint.INDEX_HEADER_WRITTEN)
-        table.put(groups.slots, chains.newest)
+        table.put(put.slots, put.newest)
         self._reach(Failpoint.INDEX_SLOTS_WRITTEN)
         self._position = replace(position, header=after)
 
@@ -233,6 +242,55 @@ class IndexWriter:
 
     def _path(self, name: int) -> Path:
         return self._directory / f"{name:0{_NAME_DIGITS}d}"
+
+
+def chained(columns: Columns, table: SlotTable, slots: int, first: int) -> Put:
+    """New entries `first`, `first` + 1, ..., and what they make of a table of so many slots."""
+    hashes, physical_offsets, seconds = columns
+    groups = group(hashes % np.int32(slots))
+    chains = link(groups, valid(table.held(groups.slots), first), first)
+    entries = np.empty(len(hashes), dtype=ENTRY)
+    entries["key_hash"] = hashes
+    entries["physical_offset"] = physical_offsets
+    entries["seconds"] = seconds
+    entries["previous"] = chains.previous
+    return Put(entries.view(np.uint8), groups.slots, chains.newest, chains.fresh_slots)
+
+
+def chained_compiled(columns: Columns, table: SlotTable, slots: int, first: int) -> Put:
+    """The same by a kernel, but for the order of the slots."""
+    mapped = table.mapped
+    # The kernel reads slots where they are mapped; who first asks for many has them mapped.
+    if mapped is None:
+        return chained(columns, table, slots, first)
+    from broker_core.codec.compiled.indexing import chain_entries
+
+    hashes, physical_offsets, seconds = columns
+    count = len(hashes)
+    entries = np.empty(count * ENTRY_BYTES, dtype=np.uint8)
+    touched_slots, newest = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int32)
+    touched, fresh = chain_entries(
+        entries,
+        _entry_places(),
+        (
+            np.ascontiguousarray(hashes, dtype=np.int32),
+            np.ascontiguousarray(physical_offsets, dtype=np.int64),
+            np.ascontiguousarray(seconds, dtype=np.int64),
+        ),
+        mapped,
+        first,
+        (touched_slots, newest),
+    )
+    return Put(entries, touched_slots[:touched], newest[:touched], fresh)
+
+
+def _entry_places() -> tuple[int, int, int, int, int]:
+    """Where an entry's fields lie in it, and its size."""
+    fields = ENTRY.fields
+    assert fields is not None
+    names = ("key_hash", "physical_offset", "seconds", "previous")
+    key_hash, physical_offset, seconds, previous = (fields[name][1] for name in names)
+    return key_hash, physical_offset, seconds, previous, ENTRY_BYTES
 
 
 def group(slots: NDArray[np.int32]) -> Groups:
@@ -293,9 +351,8 @@ def grown(
     header: IndexHeader,
     physical_offsets: NDArray[np.int64],
     store_timestamps: NDArray[np.int64],
-    fresh_slots: int,
 ) -> IndexHeader:
-    """The header after these records' keys were put."""
+    """The header after these records' keys were put, but for the slots that they are first in."""
     is_first = header.entry_count <= FIRST_ENTRY
     return IndexHeader(
         begin_timestamp=int(store_timestamps[0]) if is_first else header.begin_timestamp,
@@ -304,7 +361,7 @@ def grown(
             int(physical_offsets[0]) if is_first else header.begin_physical_offset
         ),
         end_physical_offset=int(physical_offsets[-1]),
-        slot_count=header.slot_count + fresh_slots,
+        slot_count=header.slot_count,
         entry_count=header.entry_count + len(physical_offsets),
     )
 

@@ -50,6 +50,11 @@ class SlotTable:
             return False
         return self._map is None or self._map.is_of(path)
 
+    @property
+    def mapped(self) -> NDArray[np.uint8] | None:
+        """The bytes of all slots, for reading; None as long as they are read by calls."""
+        return None if self._map is None else self._map.items.view(np.uint8)
+
     def held(self, wanted: NDArray[np.int64]) -> NDArray[np.int32]:
         """What some slots hold."""
         self._asked += len(wanted)

@@ -14,7 +14,7 @@ from broker_core.codec.checksums import body_crc, body_crcs
 from broker_core.codec.crc32_many import crc32_many
 from broker_core.codec.gather import span_arrays
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.usefixtures("either_way")]
 
 
 @given(st.lists(st.binary(max_size=70), max_size=40))

@@ -23,6 +23,8 @@ from broker_core.codec.scan import walk
 from broker_core.errors import CorruptRecordError
 from tests.kit.records import laid_out, mixtures, of_one_queue
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 READERS: dict[str, Callable[[FrameBatch], Any]] = {
     "decode": lambda frames: decode(frames, ALL_COLUMNS),
     "body": lambda frames: decode(frames, ["body", "queueOffset"]),

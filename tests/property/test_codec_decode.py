@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from broker_core.codec.frames import FrameBatch
 from broker_core.codec.names import KEYS, TAGS
 from broker_core.codec.record import Record, decode_record
 from tests.kit.records import laid_out, mixtures, of_one_queue
+
+pytestmark = pytest.mark.usefixtures("either_way")
 
 COLUMNS = [*ALL_COLUMNS, "property:a", "property:DELAY", "property:" + "k" * 17]
 GAPS = st.sampled_from([0, 1, 13])

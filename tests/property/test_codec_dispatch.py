@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from broker_core.codec.javahash import hash_spans, index_hash, java_hash, java_h
 from broker_core.codec.names import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, UNIQ_KEY
 from broker_core.codec.record import Record, decode_record
 from tests.kit.records import laid_out, mixtures
+
+pytestmark = pytest.mark.usefixtures("either_way")
 
 LEVELS = (1, 5, 10)
 PREPARED, COMMIT, ROLLBACK = 0x4, 0x8, 0xC

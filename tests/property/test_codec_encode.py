@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,8 @@ from broker_core.codec.record import (
 from broker_core.codec.scan import walk
 from broker_core.store.batch import Batch, Part
 from tests.kit.records import HOSTS, INT64, records
+
+pytestmark = pytest.mark.usefixtures("either_way")
 
 
 def outgoing(messages: Sequence[Record], born_host: bytes, store_host: bytes) -> Outgoing:

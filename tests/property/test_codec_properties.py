@@ -7,6 +7,7 @@ from random import Random
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ from broker_core.codec.properties_text import join_properties
 from broker_core.codec.property_spans import find_values
 from broker_core.codec.record import Record
 from tests.kit.records import PROPERTIES, laid_out
+
+pytestmark = pytest.mark.usefixtures("either_way")
 
 NAMES = ["a", "T", "Ta", "aaaaaaa", "aaaaaaaa", "aaaaaaaaa", "a\x01a", "a\x02", ""]
 # Pieces of one length, so that texts share their length far more often than their layout.

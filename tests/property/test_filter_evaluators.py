@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from broker_core.filter.sql92.render import render
 from broker_core.filter.sqlfilter import SqlFilter
 from tests.interop.filter.cases import FLOATS, INTEGERS, NUMERALS, TEXTS
 from tests.unit.filter.evaluators import columnar, scalar
+
+pytestmark = pytest.mark.usefixtures("either_way")
 
 names = st.sampled_from(["a", "b", "c"])
 words = st.sampled_from(TEXTS) | st.sampled_from(NUMERALS) | st.text(max_size=4)

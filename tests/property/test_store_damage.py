@@ -27,6 +27,8 @@ from broker_core.store.consume_queue_ext import ConsumeQueueExt
 from broker_core.store.index_file import IndexFile
 from tests.kit import fixtures, stores
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 EXAMPLES = 60
 GUARDED = ("queueOffset", "commitLogOffset", "storeSize", "bodyCRC", "storedBodyLength")
 KEYS = 12

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +25,8 @@ from broker_core.clients.embedded import EmbeddedBroker
 from broker_core.errors import IllegalTransitionError
 from broker_core.types import BatchRef, Receipt
 from tests.kit.transactions import ManualClock, in_pieces, open_store, prepare, visible
+
+pytestmark = pytest.mark.usefixtures("either_way")
 
 OWNERS = 2
 OFFSETS = st.lists(st.integers(0, 200), unique=True).map(

@@ -20,6 +20,8 @@ from tests.kit.transactions import (
     visible,
 )
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 BATCH = BatchRef("query:q", "", 5)
 NEXT = replace(BATCH, number=6)
 

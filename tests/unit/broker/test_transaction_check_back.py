@@ -16,6 +16,8 @@ from broker_core.broker.check_back import (
     plan,
 )
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 NOW = 1_000_000_000
 POLICY = CheckPolicy()
 

@@ -24,6 +24,8 @@ from tests.kit.transactions import (
     visible,
 )
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
 

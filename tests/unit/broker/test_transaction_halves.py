@@ -29,6 +29,8 @@ from broker_core.errors import CorruptRecordError
 from broker_core.store.reader import StoreReader
 from tests.kit.fixtures import extract
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 class Apache:
     """The transactions of a store that Apache's broker wrote."""

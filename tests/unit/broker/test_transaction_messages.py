@@ -15,6 +15,8 @@ from broker_core.types import Fate, HalfMessage, LogicalOffset
 from tests.kit.fixtures import SIZES, extract
 from tests.kit.transactions import ManualClock, half_count, open_store, visible
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 TIMEOUT_MS, INTERVAL_MS, MAX_CHECKS = 6_000, 30_000, 15
 
 

@@ -23,6 +23,8 @@ from broker_core.errors import CorruptRecordError
 from broker_core.store.reader import StoreReader
 from tests.kit.fixtures import extract
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 def _frames(messages: Outgoing) -> FrameBatch:
     encoded = encode(messages)

@@ -13,6 +13,8 @@ from broker_core.codec.compression import (
     decompress,
 )
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 KINDS: list[Compression] = ["none", "zlib", "lz4", "zstd"]
 
 

@@ -28,6 +28,8 @@ from broker_core.errors import CorruptRecordError, RequestError
 from broker_core.types import QueueRef
 from tests.kit.records import laid_out, of_one_queue
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 RECORD = Record("T", 0, 0, 0, b"body", format_properties({"TAGS": "A", "KEYS": "k"}))
 
 

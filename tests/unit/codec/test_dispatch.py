@@ -13,6 +13,8 @@ from broker_core.codec.record import Record
 from broker_core.errors import CorruptRecordError
 from tests.kit.records import laid_out
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 RECORD = Record("T", 0, 0, 0, b"body")
 
 

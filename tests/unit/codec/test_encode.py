@@ -13,6 +13,8 @@ from broker_core.codec.frames import FrameBatch
 from broker_core.codec.outgoing import Outgoing, encode
 from broker_core.errors import IllegalMessageError
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 def messages(count: int = 3) -> Outgoing:
     return Outgoing(

@@ -17,6 +17,8 @@ from broker_core.codec.record import decode_record, encode_record
 from broker_core.codec.scan import walk
 from tests.kit.fixtures import NAMES, SIZES, expected, extract
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 def segments(root: Path) -> Iterator[FrameBatch]:
     """The records of each commit-log file, until the first byte that starts none."""

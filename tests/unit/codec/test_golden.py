@@ -30,6 +30,8 @@ from broker_core.codec.record import (
 )
 from broker_core.codec.scan import walk
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 FOLDER = Path(__file__).parents[2] / "golden" / "codec"
 UNIQUE = "7F000001000A18B4AAC200000001ABCD"
 

@@ -23,6 +23,8 @@ from broker_core.types import Fate
 from tests.kit import stores
 from tests.kit.records import records
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 def joined(encoded: list[bytes]) -> Encoded:
     sizes = np.array([len(each) for each in encoded], dtype=np.int32)

@@ -9,6 +9,8 @@ from broker_core.errors import IllegalMessageError
 from broker_core.store.dispatch import group_by_queue
 from broker_core.store.log_writer import place
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 70_000)), max_size=60)
 
 

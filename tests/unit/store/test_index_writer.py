@@ -22,6 +22,8 @@ from broker_core.store.open_files import OpenFiles
 from broker_core.store.segments import SegmentedLog
 from tests.kit import fixtures
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 Keys = NDArray[np.int32]
 Offsets = NDArray[np.int64]
 

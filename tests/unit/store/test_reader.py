@@ -18,6 +18,8 @@ from broker_core.store.segments import list_segments, segment_name
 from broker_core.store.settings import StoreSettings
 from tests.kit import fixtures, stores
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 MESSAGES = 250
 QUEUE = ("orders", 0)
 

@@ -30,6 +30,8 @@ from tests.kit.batches import (
     view,
 )
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 OTHER_BOOT = bytes(range(16))
 
 

@@ -39,6 +39,8 @@ from tests.kit.batches import (
     view,
 )
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:

@@ -1,0 +1,45 @@
+"""Loops over records, compiled: what NumPy does in many passes over memory, done in one.
+
+Each kernel here has a twin of NumPy and Arrow calls in the codec, which says what it computes;
+tests hold the two equal. Kernels take the common shape of records. For any other they answer that
+they did not, and the twin does the work, so that every error is found and worded in one place.
+
+Numba compiles them, once a machine: the result is kept beside the source or in the user's cache
+folder. Small batches do not ask for it, and where Numba is missing, or nothing can be kept, the
+twins do all the work.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+
+WORTH_ROWS = 2048
+"""Smaller batches are left to NumPy: they would not pay for loading the kernels."""
+
+_COMPILER = ("numba", "llvmlite")
+_LOG = logging.getLogger(__name__)
+
+
+def is_worth(rows: int) -> bool:
+    """Whether a batch of so many rows should go through a kernel, and there are any."""
+    return rows >= WORTH_ROWS and is_available()
+
+
+@cache
+def is_available() -> bool:
+    """Whether kernels can be had in this process; loads or compiles them when first asked."""
+    try:
+        from broker_core.codec.compiled import everything  # noqa: F401 - importing makes them ready
+    except ImportError as error:
+        if error.name not in _COMPILER:
+            raise
+        reason = str(error)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        reason = str(error)
+    else:
+        return True
+    _LOG.info("event=kernels_unavailable reason=%s", reason)
+    return False

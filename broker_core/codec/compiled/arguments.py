@@ -1,0 +1,41 @@
+"""Arrays as kernels take them: contiguous, and of one type. What is so already is not copied."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Texts = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
+    """Data, starts, lengths."""
+
+
+def octets(values: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Bytes."""
+    return np.ascontiguousarray(values)
+
+
+def ints(values: NDArray[Any] | int) -> NDArray[np.int32]:
+    """A column of 32-bit integers; one number for all rows is one element."""
+    return np.ascontiguousarray(np.atleast_1d(values), dtype=np.int32)
+
+
+def longs(values: NDArray[Any] | int) -> NDArray[np.int64]:
+    """A column of 64-bit integers; one number for all rows is one element."""
+    return np.ascontiguousarray(np.atleast_1d(values), dtype=np.int64)
+
+
+def texts(data: NDArray[np.uint8], starts: NDArray[Any], lengths: NDArray[Any]) -> Texts:
+    """Texts data[start : start + length]."""
+    return octets(data), longs(starts), longs(lengths)
+
+
+def joined(parts: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Texts one after another, and their bounds."""
+    bounds = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+    return np.frombuffer(b"".join(parts), dtype=np.uint8), bounds

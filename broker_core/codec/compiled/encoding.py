@@ -1,0 +1,134 @@
+"""Records out of columns, in one pass; the twin of outgoing.py's join.
+
+Every record is a copy of one template of the fixed part, hosts included, with its own fields put
+in, and body, topic and properties behind it. Columns of one number for all rows have one element.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from numba import types
+
+from broker_core.codec import layout
+from broker_core.codec.compiled.checksums import crc32
+from broker_core.codec.compiled.words import (
+    BYTES,
+    BYTES_OUT,
+    INT32S,
+    INT64,
+    INT64S,
+    copy,
+    kernel,
+    store_i16,
+    store_i32,
+    store_i64,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from broker_core.codec.compiled.arguments import Texts
+
+TEXTS = types.Tuple((BYTES, INT64S, INT64S))
+TOPICS = types.Tuple((BYTES, INT64S, INT32S))
+
+_QUEUE_ID = layout.QUEUE_ID
+_FLAG = layout.FLAG
+_SYS_FLAG = layout.SYS_FLAG
+_BORN = layout.BORN_TIMESTAMP
+_CRC_MASK = layout.CRC_MASK
+# Positions before the end of the fixed part, which the hosts' widths do not move.
+_BODY_LENGTH = layout.BODY - layout.BODY_LENGTH
+_PREPARED = layout.BODY - layout.PREPARED_OFFSET
+_RECONSUMED = layout.BODY - layout.RECONSUME_TIMES
+
+
+@kernel(
+    types.void,
+    BYTES_OUT,
+    INT64S,
+    INT32S,
+    BYTES,
+    TEXTS,
+    TEXTS,
+    TOPICS,
+    INT32S,
+    types.UniTuple(INT32S, 4),
+    types.UniTuple(INT64S, 2),
+)
+def encode_records(
+    out: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int32],
+    template: NDArray[np.uint8],
+    bodies: Texts,
+    properties: Texts,
+    topics: tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]],
+    codes: NDArray[np.int32],
+    ints: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]],
+    longs: tuple[NDArray[np.int64], NDArray[np.int64]],
+) -> None:
+    """Fill `out` with records at `starts`, which leave room for exactly their `sizes`.
+
+    `topics` are texts (length and topic) one after another, their bounds, and a magic number
+    each. `ints` are queue id, flag, system flag and reconsume times, `longs` born time and
+    prepared offset.
+    """
+    body_data, body_starts, body_lengths = bodies
+    text_data, text_starts, text_lengths = properties
+    topic_data, topic_bounds, magics = topics
+    queue_ids, flags, sys_flags, reconsumed = ints
+    born, prepared = longs
+    fixed = len(template)
+    a_queue = 1 if len(queue_ids) > 1 else 0
+    a_flag = 1 if len(flags) > 1 else 0
+    a_sys_flag = 1 if len(sys_flags) > 1 else 0
+    a_time = 1 if len(reconsumed) > 1 else 0
+    a_birth = 1 if len(born) > 1 else 0
+    a_half = 1 if len(prepared) > 1 else 0
+    for row in range(len(starts)):
+        at = starts[row]
+        code = codes[row]
+        length = body_lengths[row]
+        copy(out, at, template, 0, fixed)
+        store_i32(out, at, sizes[row])
+        store_i32(out, at + layout.MAGIC, magics[code])
+        crc = crc32(body_data, body_starts[row], length)
+        store_i32(out, at + layout.BODY_CRC, crc & _CRC_MASK)
+        store_i32(out, at + _QUEUE_ID, queue_ids[row * a_queue])
+        store_i32(out, at + _FLAG, flags[row * a_flag])
+        store_i32(out, at + _SYS_FLAG, sys_flags[row * a_sys_flag])
+        store_i64(out, at + _BORN, born[row * a_birth])
+        at += fixed
+        store_i32(out, at - _RECONSUMED, reconsumed[row * a_time])
+        store_i64(out, at - _PREPARED, prepared[row * a_half])
+        store_i32(out, at - _BODY_LENGTH, length)
+        copy(out, at, body_data, body_starts[row], length)
+        at += length
+        topic_start = topic_bounds[code]
+        length = topic_bounds[code + 1] - topic_start
+        copy(out, at, topic_data, topic_start, length)
+        at += length
+        length = text_lengths[row]
+        store_i16(out, at, length)
+        copy(out, at + 2, text_data, text_starts[row], length)
+
+
+@kernel(types.void, BYTES_OUT, INT64S, INT64S, INT64S, INT64S, INT64)
+def patch_records(
+    out: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    queue_offsets: NDArray[np.int64],
+    physical_offsets: NDArray[np.int64],
+    store_time_at: NDArray[np.int64],
+    store_ms: int,
+) -> None:
+    """Put in what only the holder of the store's lock knows."""
+    a_place = 1 if len(store_time_at) > 1 else 0
+    for row in range(len(starts)):
+        at = starts[row]
+        store_i64(out, at + layout.QUEUE_OFFSET, queue_offsets[row])
+        store_i64(out, at + layout.PHYSICAL_OFFSET, physical_offsets[row])
+        store_i64(out, at + store_time_at[row * a_place], store_ms)

@@ -1,0 +1,31 @@
+"""All kernels; importing this makes them ready. `python -m` of it compiles ahead of need."""
+
+from __future__ import annotations
+
+from broker_core.codec.compiled import (
+    checksums,
+    copying,
+    decoding,
+    encoding,
+    endings,
+    hashing,
+    indexing,
+    locating,
+    numbers,
+    properties,
+    scanning,
+)
+
+__all__ = [
+    "checksums",
+    "copying",
+    "decoding",
+    "encoding",
+    "endings",
+    "hashing",
+    "indexing",
+    "locating",
+    "numbers",
+    "properties",
+    "scanning",
+]

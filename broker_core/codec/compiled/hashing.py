@@ -1,0 +1,168 @@
+"""Hashes of tags and index keys, record by record; the twin of dispatch.py's and index_keys.py's.
+
+Only for ASCII texts, whose bytes are the UTF-16 units that Java hashes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba import types
+
+from broker_core.codec.compiled.words import (
+    BOOLEAN,
+    BYTES,
+    INT32S,
+    INT32S_OUT,
+    INT64,
+    INT64S,
+    INT64S_OUT,
+    kernel,
+    load_byte,
+    load_word,
+    part,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
+    """Starts, lengths."""
+
+_SPANS = types.UniTuple(INT64S, 2)
+_SPACE = 0x20
+_BYTE = np.uint64(0xFF)
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_1, _2, _3, _4, _5, _6, _7 = (np.uint64(8 * byte) for byte in range(1, 8))
+_POWER_1, _POWER_2, _POWER_3, _POWER_4, _POWER_5, _POWER_6, _POWER_7, _POWER_8 = (
+    np.uint64(31**power) for power in range(1, 9)
+)
+
+
+@part
+def java_hash(data: NDArray[np.uint8], start: int, length: int, seed: Any) -> Any:
+    """The hash of data[start : start + length] behind a text whose hash is `seed`.
+
+    Of 64 bits, of which the lower 32 are Java's. Eight bytes a step, so that a step waits for one
+    multiplication and not for eight.
+    """
+    value = np.uint64(seed)
+    at, end = start, start + length
+    while at + 8 <= end:
+        word = load_word(data, at)
+        value = value * _POWER_8 + (
+            (word & _BYTE) * _POWER_7
+            + ((word >> _1) & _BYTE) * _POWER_6
+            + ((word >> _2) & _BYTE) * _POWER_5
+            + ((word >> _3) & _BYTE) * _POWER_4
+            + ((word >> _4) & _BYTE) * _POWER_3
+            + ((word >> _5) & _BYTE) * _POWER_2
+            + ((word >> _6) & _BYTE) * _POWER_1
+            + (word >> _7)
+        )
+        at += 8
+    while at < end:
+        value = value * _POWER_1 + np.uint64(load_byte(data, at))
+        at += 1
+    return value
+
+
+@part
+def is_ascii(data: NDArray[np.uint8], start: int, length: int) -> bool:
+    """Whether no byte of a text has its high bit set."""
+    seen = np.uint64(0)
+    at, end = start, start + length
+    while at + 8 <= end:
+        seen |= load_word(data, at)
+        at += 8
+    while at < end:
+        seen |= np.uint64(load_byte(data, at))
+        at += 1
+    return bool((seen & _HIGH_BITS) == 0)
+
+
+@part
+def as_int32(value: Any) -> Any:
+    """The lower 32 bits as Java's signed int."""
+    return np.int32(np.uint32(value & np.uint64(0xFFFFFFFF)))
+
+
+@part
+def as_stored(value: Any) -> Any:
+    """The non-negative form that index files store."""
+    number = np.int64(as_int32(value))
+    if number == -(1 << 31):
+        return np.int32(0)
+    return np.int32(abs(number))
+
+
+@kernel(
+    INT64,
+    BYTES,
+    types.UniTuple(_SPANS, 3),
+    INT32S,
+    types.Array(types.boolean, 1, "C", readonly=True),
+    types.UniTuple(INT32S, 2),
+    BOOLEAN,
+    INT64S_OUT,
+    INT64S_OUT,
+    INT32S_OUT,
+)
+def hash_texts(
+    data: NDArray[np.uint8],
+    spans: tuple[Spans, Spans, Spans],
+    codes: NDArray[np.int32],
+    indexed: NDArray[np.bool_],
+    seeds: tuple[NDArray[np.int32], NDArray[np.int32]],
+    index_tags: bool,
+    tags_codes: NDArray[np.int64],
+    key_rows: NDArray[np.int64],
+    key_hashes: NDArray[np.int32],
+) -> int:
+    """Fill in each record's tags code, and (row, hash) of its index keys; the number of keys.
+
+    `spans` are tags, keys and unique keys; `seeds` the hashes of `topic#` and `topic#T#` for each
+    topic. -1 if a text is not ASCII or there are more keys than room.
+    """
+    tags, keys, unique = spans
+    room = len(key_rows)
+    count = 0
+    for row in range(len(codes)):
+        start, length = tags[0][row], tags[1][row]
+        if not is_ascii(data, start, length):
+            return -1
+        tags_codes[row] = as_int32(java_hash(data, start, length, 0))
+        if not indexed[row]:
+            continue
+        code = codes[row]
+        seed = seeds[0][code]
+        start, length = unique[0][row], unique[1][row]
+        if count + 2 > room or not is_ascii(data, start, length):
+            return -1
+        if length:
+            key_rows[count] = row
+            key_hashes[count] = as_stored(java_hash(data, start, length, seed))
+            count += 1
+        begin = keys[0][row]
+        end = begin + keys[1][row]
+        if not is_ascii(data, begin, end - begin):
+            return -1
+        while begin < end:
+            stop = begin
+            while stop < end and load_byte(data, stop) != _SPACE:
+                stop += 1
+            if stop > begin:
+                if count + 2 > room:
+                    return -1
+                key_rows[count] = row
+                key_hashes[count] = as_stored(java_hash(data, begin, stop - begin, seed))
+                count += 1
+            begin = stop + 1
+        if index_tags and tags[1][row]:
+            key_rows[count] = row
+            key_hashes[count] = as_stored(
+                java_hash(data, tags[0][row], tags[1][row], seeds[1][code])
+            )
+            count += 1
+    return count

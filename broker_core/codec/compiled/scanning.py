@@ -1,0 +1,52 @@
+"""From record to record by TOTALSIZE; the twin of scan.py's chain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from numba import types
+
+from broker_core.codec import layout
+from broker_core.codec.compiled.words import (
+    BYTES,
+    INT32S_OUT,
+    INT64,
+    INT64S_OUT,
+    kernel,
+    load_i32,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@kernel(types.UniTuple(INT64, 4), BYTES, INT64, INT64, INT64S_OUT, INT32S_OUT)
+def follow_sizes(
+    data: NDArray[np.uint8],
+    start: int,
+    stop: int,
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int32],
+) -> tuple[int, int, int, int]:
+    """Fill `starts` and `sizes` with the records from `start` on.
+
+    Ends where they are full, or before the first bytes that are no head of a record which ends
+    at `stop` or before. Answers how many records there are, where they end, and TOTALSIZE and
+    MAGICCODE of the last head that was looked at. [start, stop) must lie in the data.
+    """
+    at, last = start, stop - layout.BLANK_BYTES
+    row, room = 0, len(starts)
+    size, magic = 0, 0
+    while row < room and at <= last:
+        size = load_i32(data, at)
+        magic = load_i32(data, at + layout.MAGIC) & 0xFFFFFFFF
+        if magic not in (layout.MAGIC_V1, layout.MAGIC_V2):
+            break
+        if size < layout.MIN_RECORD_BYTES or at + size > stop:
+            break
+        starts[row] = at
+        sizes[row] = size
+        row += 1
+        at += size
+    return row, at, size, magic
