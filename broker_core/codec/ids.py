@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from broker_core.codec import compiled
 from broker_core.codec.layout import HOST_V4, HOST_V6
 
 if TYPE_CHECKING:
@@ -67,10 +68,9 @@ class UniqueIds:
 
     def __init__(self, address: int = 0x7F000001) -> None:
         self.process_id = os.getpid()
-        self._address = address
-        self._constant = int.from_bytes(os.urandom(4), "big")
+        constant = int.from_bytes(os.urandom(4), "big")
         self._next = 0
-        self._maker = struct.pack(">IHI", address, self.process_id & 0xFFFF, self._constant).hex()
+        self._maker = struct.pack(">IHI", address, self.process_id & 0xFFFF, constant).hex()
         self._month = (-1, 0)
 
     def make_one(self, now_ms: int) -> str:
@@ -87,9 +87,15 @@ class UniqueIds:
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         first = max(self._next, (now - _month_start_ms(now)) << 16)
         self._next = first + count
-        ticks = np.arange(first, first + count, dtype=np.int64) & 0xFFFFFFFFFFFF
         ids = np.empty((count, UNIQUE_ID_CHARS), dtype=np.uint8)
-        ids[:, :MAKER_CHARS] = np.frombuffer(self._maker.upper().encode(), dtype=np.uint8)
+        maker = np.frombuffer(self._maker.upper().encode(), dtype=np.uint8)
+        if compiled.is_worth(count):
+            from broker_core.codec.compiled.joining import write_ids
+
+            write_ids(maker, first, 2 * _TICK_BYTES, ids.reshape(-1))
+            return ids
+        ids[:, :MAKER_CHARS] = maker
+        ticks = np.arange(first, first + count, dtype=np.int64) & 0xFFFFFFFFFFFF
         counters = ticks.astype(">i8").view(np.uint8).reshape(count, 8)[:, -_TICK_BYTES:]
         ids[:, MAKER_CHARS:] = hex_upper(counters)
         return ids

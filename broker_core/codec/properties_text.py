@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from broker_core.codec import compiled
+from broker_core.codec.compiled import arguments
 from broker_core.codec.gather import span_arrays
 from broker_core.codec.names import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+
+if TYPE_CHECKING:
+    from broker_core.codec.compiled.arguments import Texts
 
 _NAME_END = NAME_VALUE_SEPARATOR.encode()
 _VALUE_END = PROPERTY_SEPARATOR.encode()
 _NOTHING = pa.scalar(b"", type=pa.binary())
+_INT32_MAX = 2**31 - 1
 
 Part: TypeAlias = "bytes | pa.Array"
 """What every row has, or a column of what each row has."""
@@ -39,8 +45,36 @@ def join_properties(
             parts += _entries(head, value)
     if properties is not None:
         parts.append(_map_texts(properties))
-    joined = pc.binary_join_element_wise(*_merged(parts), _NOTHING) if parts else _NOTHING
+    merged = _merged(parts)
+    if compiled.is_worth(count) and any(isinstance(part, pa.Array) for part in merged):
+        return _join_compiled(merged, count)
+    joined = pc.binary_join_element_wise(*merged, _NOTHING) if merged else _NOTHING
     return pa.repeat(joined, count) if isinstance(joined, pa.Scalar) else joined
+
+
+def _join_compiled(parts: list[Part], count: int) -> pa.Array:
+    """The parts of every row joined by a kernel, a few columns at a time."""
+    from broker_core.codec.compiled.joining import COLUMNS, join_columns
+
+    columns: list[Texts] = []
+    literals = [b""]
+    while parts and (len(columns) < COLUMNS or isinstance(parts[0], bytes)):
+        part = parts.pop(0)
+        if isinstance(part, bytes):
+            literals[-1] += part
+        else:
+            columns.append(arguments.texts(*span_arrays(part.cast(pa.binary()))))
+            literals.append(b"")
+    size = count * sum(map(len, literals)) + sum(int(column[2].sum()) for column in columns)
+    assert size <= _INT32_MAX, "whoever writes cuts batches long before this"
+    data, bounds = np.empty(size, dtype=np.uint8), np.empty(count + 1, dtype=np.int32)
+    unused = arguments.texts(*span_arrays(pa.array([], type=pa.binary())))
+    columns += [unused] * (COLUMNS - len(columns))
+    join_columns(tuple(columns), arguments.joined(literals), data, bounds)
+    joined = pa.Array.from_buffers(
+        pa.binary(), count, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    )
+    return _join_compiled([joined, *parts], count) if parts else joined
 
 
 def _entries(head: bytes, values: pa.Array) -> list[Part]:

@@ -7,6 +7,7 @@ and the medians of the others make the ratio.
 
 from __future__ import annotations
 
+import mmap
 import os
 import platform
 import statistics
@@ -20,6 +21,9 @@ ROUNDS = 3
 WARM_UP_ROUNDS = 3
 """Rounds that do not count: compilers are at work, and a virtual machine gets memory that it
 touches for the first time ten times slower than memory it has had before."""
+
+_TOUCHED_BYTES = 2 << 30
+_BLOCK_BYTES = 16 << 20
 
 Seconds = float
 Turn = Callable[[], Seconds]
@@ -69,17 +73,35 @@ def timed(work: Callable[[], object], clock: Callable[[], Seconds] = time.perf_c
     return turn
 
 
-def take_turns(turns: dict[str, Turn], rounds: int = ROUNDS) -> dict[str, Seconds]:
-    """The median time of each, over rounds in which all of them take one turn, once warm."""
+def take_turns(
+    turns: dict[str, Turn], rounds: int = ROUNDS, *, before: Callable[[], None] = lambda: None
+) -> dict[str, Seconds]:
+    """The median time of each, over rounds in which all of them take one turn, once warm.
+
+    `before` is called before each turn, whosever it is.
+    """
     times: dict[str, list[Seconds]] = {name: [] for name in turns}
     for number in range(-WARM_UP_ROUNDS, rounds):
         for name, turn in turns.items():
+            before()
             seconds = turn()
             label = f"round {number + 1}" if number >= 0 else "warming up"
             tell(f"  {label}, {name}: {seconds:.3f} s")
             if number >= 0:
                 times[name].append(seconds)
     return {name: statistics.median(each) for name, each in times.items()}
+
+
+def touch_memory() -> None:
+    """Use memory and free it, so that a turn that writes files finds some at hand.
+
+    A virtual machine may give freed memory back to its host within a second, and gets it back ten
+    times slower than it writes: turns would be measured by the pauses before them.
+    """
+    size = min(_TOUCHED_BYTES, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") // 2)
+    with mmap.mmap(-1, max(size, _BLOCK_BYTES)) as memory:
+        for start in range(0, len(memory) - _BLOCK_BYTES + 1, _BLOCK_BYTES):
+            memory[start : start + _BLOCK_BYTES] = bytes(_BLOCK_BYTES)
 
 
 def rate_figure(

@@ -18,7 +18,16 @@ from pathlib import Path
 
 from broker_core import open_broker
 from tests.bench.data import QUEUES, TOPIC
-from tests.bench.figure import Figure, Seconds, Turn, machine, rate_figure, take_turns, tell
+from tests.bench.figure import (
+    Figure,
+    Seconds,
+    Turn,
+    machine,
+    rate_figure,
+    take_turns,
+    tell,
+    touch_memory,
+)
 from tests.bench.spark_session import session
 from tests.bench.spark_write import ROWS, cached_rows, new_store, save_seconds
 from tests.kit.served import ROOT, ServeCommand
@@ -77,7 +86,7 @@ def _sinks(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
                         "remote": partial(save_seconds, rows, address, delivery),
                         "embedded": partial(save_seconds, rows, new_store(own), delivery),
                     }
-                    times = take_turns(turns)
+                    times = take_turns(turns, before=touch_memory)
                 shutil.rmtree(own)
                 yield rate_figure(
                     name, ROWS, times["remote"], times["embedded"], columns="keys,body"

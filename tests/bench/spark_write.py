@@ -13,7 +13,15 @@ from pyspark.sql import DataFrame, SparkSession
 from broker_core import open_broker
 from tests.bench.ceiling import CeilingSource
 from tests.bench.data import BODY_BYTES, QUEUES, TOPIC
-from tests.bench.figure import Figure, Seconds, Turn, rate_figure, take_turns, tell
+from tests.bench.figure import (
+    Figure,
+    Seconds,
+    Turn,
+    rate_figure,
+    take_turns,
+    tell,
+    touch_memory,
+)
 from tests.bench.peers.kafka import KafkaBroker
 from tests.bench.spark_session import session
 
@@ -37,7 +45,7 @@ def run(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
         if broker:
             turns["kafka"] = lambda: _seconds(lambda: _to_kafka(rows, broker))
         tell("write")
-        times = take_turns(turns)
+        times = take_turns(turns, before=touch_memory)
     peers = {
         "write.exactly_once.vs_kafka": ("exactly-once", "kafka"),
         "write.at_least_once.vs_kafka": ("at-least-once", "kafka"),

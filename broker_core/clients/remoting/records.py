@@ -2,10 +2,6 @@
 
 The boundaries follow from the sizes alone, which chain the records together; all other fields are
 the codec's business. A size that leads outside of what was received is a broken answer.
-
-Following a chain takes a step for each record. So a long one is entered at many places at once,
-wherever a record seems to begin, and all steps are taken together; what is found counts if each
-entry's steps end exactly at the next entry, because then it is the same chain.
 """
 
 from __future__ import annotations
@@ -17,29 +13,22 @@ import numpy as np
 
 from broker_core.clients.remoting.command import Body
 from broker_core.clients.remoting.frame import RemotingProtocolError
-from broker_core.codec import layout
+from broker_core.codec import compiled, layout
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.gather import integers, sliding
+from broker_core.codec.gather import integers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _SIZE = struct.Struct(">i")
-_LARGE_BYTES = 32 * 1024
-"""From here on entering at many places is worth it."""
-_ENTRIES = 512
-_MIN_STRIDE = 4096
-_SEARCHED = 1024
-"""So many bytes from each stride's start are searched for a record's beginning."""
-_MAGIC = int(layout.MAGIC_V1)
-_MAGIC_FIRST = _MAGIC >> 24
+_LARGE_BYTES = 1 << 20
+"""From here on a compiled loop is worth loading."""
 
 
 def record_starts(body: Body) -> NDArray[np.int64]:
     """Where each record of an answer begins; ValueError if sizes lead astray."""
-    if len(body) >= _LARGE_BYTES:
-        buffer = np.frombuffer(body, dtype=np.uint8)
-        found = _follow(buffer, _entries(buffer))
+    if len(body) >= _LARGE_BYTES and compiled.is_available():
+        found = _followed(body)
         if found is not None:
             return found
     starts: list[int] = []
@@ -57,38 +46,15 @@ def record_starts(body: Body) -> NDArray[np.int64]:
     return np.array(starts, dtype=np.int64)
 
 
-def _entries(buffer: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The first record, and places all over the buffer where others seem to begin, in order."""
-    stride = max(_MIN_STRIDE, len(buffer) // _ENTRIES)
-    count = (len(buffer) - _SEARCHED - layout.MAGIC) // stride
-    searched = np.ndarray(
-        (count, _SEARCHED), np.uint8, buffer, offset=layout.MAGIC, strides=(stride, 1)
-    )
-    guessed = (searched == _MAGIC_FIRST).argmax(axis=1) + np.arange(count) * stride
-    is_magic = integers(buffer, guessed + layout.MAGIC, ">u4") == _MAGIC
-    is_magic[0] = False
-    return np.concatenate(([0], guessed[is_magic]))
+def _followed(body: Body) -> NDArray[np.int64] | None:
+    """The same by a kernel; None if sizes lead astray."""
+    from broker_core.codec.compiled.scanning import follow_sizes
 
-
-def _follow(buffer: NDArray[np.uint8], entries: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """Where each record begins, from all entries at once; None if these do not make one chain."""
-    found: list[NDArray[np.int64]] = []
-    at, ends = entries, np.append(entries[1:], len(buffer))
-    last = len(buffer) - layout.MIN_RECORD_BYTES
-    size_at = sliding(buffer, ">i4")
-    while len(at):
-        if at[-1] > last:
-            return None
-        found.append(at)
-        sizes = size_at[at]
-        at = at + sizes
-        if bool(((sizes < layout.MIN_RECORD_BYTES) | (at > ends)).any()):
-            return None
-        is_left = at < ends
-        at, ends = at[is_left], ends[is_left]
-    starts = np.concatenate(found)
-    starts.sort()
-    return starts
+    most = len(body) // layout.MIN_RECORD_BYTES
+    starts, sizes = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int32)
+    buffer = np.frombuffer(body, dtype=np.uint8)
+    count, end, _, _ = follow_sizes(buffer, 0, len(buffer), starts, sizes)
+    return starts[:count].copy() if end == len(buffer) else None
 
 
 def record_frames(body: Body, who: str) -> FrameBatch:

@@ -10,6 +10,8 @@ import pytest
 from broker_core.codec.hosts import host_text, pack_host
 from broker_core.codec.ids import UniqueIds, offset_id, parse_offset_id
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 NOVEMBER_15 = 1_700_000_000_000
 
 

@@ -17,6 +17,8 @@ from connector.options import SinkOptions
 from connector.sink_rows import Composer
 from connector.sink_schema import SinkColumns
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 NAMES = {
     "topic": "topic",
     "tags": "tags",
