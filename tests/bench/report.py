@@ -39,7 +39,8 @@ A figure is a ratio, because rates of one machine say little about another. Ours
 turns in one run; the first three turns of each are thrown away, and the medians of at least three
 others make the ratio. Messages have bodies of 100 bytes, a tag, a key and a unique key, in 4
 queues; pages are in memory. Spark runs as `local[2]`, streams read the whole topic as one
-micro-batch, and every read ends in `noop`.
+micro-batch, and every read ends in `noop`. Before each turn that writes, memory is used and freed:
+a virtual machine gives freed memory back to its host, and getting it again is slower than writing.
 
 The peers are real: Spark's own Kafka source and sink on a Kafka broker that runs on the same
 machine. *The ceiling* is a Python source that does nothing but hand Arrow batches to Spark that
@@ -153,8 +154,10 @@ def readme_block(recorded: Mapping[str, Any]) -> str:
 def _amount(figure: Mapping[str, Any], side: str) -> str:
     value = figure[side]
     if figure["unit"] == "rows/s":
-        return f"{value / 1e6:.3g} million rows/s"
-    return f"{value * 1000:.3g} ms"
+        return f"{value / 1e6:.3g} million rows/s" if value >= 1e5 else f"{value:,.0f} rows/s"
+    if figure["unit"] == "s":
+        return f"{value * 1000:.3g} ms"
+    return f"{value:.3g} {figure['unit']}"
 
 
 def _goal(meaning: Meaning, value: float) -> str:

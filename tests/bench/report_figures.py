@@ -51,8 +51,8 @@ GROUPS = (
         "Reading into Spark",
         "The ceiling is a Python source that yields batches made beforehand: what is left of the "
         "time is Spark's, which copies every Arrow batch from the Python worker to the JVM. The "
-        "rest of our time goes into decoding: more than a third of it is waiting for memory, for "
-        "heads, bodies and properties of records of one queue lie apart from each other. A remote "
+        "rest of our time goes into decoding, which is one compiled walk over the records: most "
+        "of it is waiting for memory, for records of one queue lie apart from each other. A remote "
         "read adds the same bytes over a socket, sent by one server process that shares the "
         "machine's cores with Spark. Kafka's source is JVM code, and makes rows one at a time. "
         "Spark's setting `spark.python.unix.domain.socket.enabled=true`, off here as it is by "
@@ -136,11 +136,31 @@ GROUPS = (
         },
     ),
     Group(
+        "The remote core",
+        "Sinks on `grpc://` send finished records to one server process, which checks, places and "
+        "appends them, and shares the machine's cores with Spark. Single sends and followers are "
+        "compared with a gRPC server in Python that does nothing but answer; sends that wait at "
+        "the same time become one append, and so are faster than answers one by one.",
+        {
+            "write.remote.exactly_once.vs_embedded": Meaning(
+                "exactly once to `grpc://`", "exactly once to `file:`", 0.7
+            ),
+            "write.remote.at_least_once.vs_embedded": Meaning(
+                "at least once to `grpc://`", "at least once to `file:`", 0.7
+            ),
+            "send.remote.connection.vs_echo": Meaning("single sends, one connection", "echo"),
+            "send.remote.total.vs_echo": Meaning("single sends, four connections", "echo"),
+            "follow.remote.vs_echo": Meaning(
+                "from an append to its 16 followers", "an echo", is_cost=True
+            ),
+        },
+    ),
+    Group(
         "Filters and lookups",
         "A tag filter reads the 20-byte entries of the consume queue and nothing else of what it "
         "drops. SQL92 has to find the properties of every record, so that it touches the log, but "
-        "copies no bodies. A lookup by key goes to the index; what is left is Spark planning a "
-        "query and starting a task.",
+        "copies no bodies. A lookup by key goes to the index; all but some milliseconds of it is "
+        "Spark starting a task, so the ratio falls when scans become faster.",
         {
             "read.tag.selective": Meaning("read with a tag filter", "read of everything", 20.0),
             "read.sql.selective": Meaning("read with a SQL92 filter", "read of everything", 3.0),
