@@ -25,7 +25,7 @@ from broker_core.filter.counts import FilterCount
 from broker_core.filter.sqlfilter import SqlFilter
 from broker_core.filter.tags import TagFilter
 from broker_core.store.consume_queue import ENTRY_BYTES
-from broker_core.store.consume_queue_ext import UNIT_HEAD_BYTES, is_address
+from broker_core.store.consume_queue_ext import UNIT_HEAD_BYTES, has_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -109,7 +109,7 @@ class Pipeline:
         """
         tags, registration = self._filter.tags, self._registration
         units = None
-        if extension is not None and (tags or registration) and is_address(tag_codes).any():
+        if extension is not None and (tags or registration) and has_address(tag_codes):
             units = extension.read(tag_codes)
 
         left = np.ones(len(tag_codes), np.bool_)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from broker_core.codec.javahash import java_hash
 from broker_core.filter.caret import syntax_error
-from broker_core.store.consume_queue_ext import is_address
+from broker_core.store.consume_queue_ext import has_address, is_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,12 +69,13 @@ class TagFilter:
         if self.is_everything:
             return np.ones(len(tag_codes), np.bool_)
         low = tag_codes.astype(np.int32)  # keeps the low 32 bits
-        found = is_address(tag_codes)
         if len(self._hashes) > _FEW_TAGS:
-            return found | np.isin(low, self._hashes)
-        for tag_hash in self._hashes:
-            found |= low == tag_hash
-        return found
+            found = np.isin(low, self._hashes)
+        else:
+            found = np.zeros(len(low), dtype=np.bool_)
+            for tag_hash in self._hashes:
+                found |= low == tag_hash
+        return found | is_address(tag_codes) if has_address(tag_codes) else found
 
     def select_texts(self, tags: pa.Array) -> NDArray[np.bool_]:
         """Which messages match, by their tags; null for a message without one."""

@@ -22,12 +22,14 @@ The layout is RocketMQ's; changing it needs a decision record and new golden fil
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from broker_core.codec import compiled
 from broker_core.errors import CorruptRecordError
 from broker_core.store.segments import (
     Segment,
@@ -51,6 +53,41 @@ _PROBE_ENTRIES = 512
 _MOST_PROBE_ENTRIES = 1 << 16
 # Selecting packed entries is slow; still faster than unpacking all, if this many times fewer.
 _FEW = 8
+
+
+def _places() -> tuple[int, int, int, int]:
+    """Where its fields lie in an entry, and its length: as kernels take them."""
+    assert ENTRY.fields is not None
+    offset, size, tags = (int(ENTRY.fields[name][1]) for name in ENTRY.names or ())
+    return offset, size, tags, ENTRY_BYTES
+
+
+_PLACES = _places()
+
+
+def as_bytes(entries: NDArray[np.void]) -> NDArray[np.uint8]:
+    """Entries as they lie in their file."""
+    return np.ascontiguousarray(entries, dtype=ENTRY).view(np.uint8)
+
+
+def join_entries(parts: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
+    """Entries one after another, as they are: NumPy would turn joined numbers around."""
+    if len(parts) == 1:
+        return parts[0]
+    raw = [as_bytes(part) for part in parts]
+    return np.concatenate(raw).view(ENTRY) if raw else np.empty(0, dtype=ENTRY)
+
+
+def tags_and_sizes(entries: NDArray[np.void]) -> tuple[NDArray[np.int64], int, int]:
+    """Tags codes of entries, their smallest size and their largest; of one entry at least."""
+    if compiled.is_worth(len(entries)):
+        from broker_core.codec.compiled.entries import unpack_tags
+
+        tags = np.empty(len(entries), dtype=np.int64)
+        smallest, largest = unpack_tags(as_bytes(entries), _PLACES, tags)
+        return tags, smallest, largest
+    sizes = entries["size"]
+    return entries["tags_code"].astype(np.int64), int(sizes.min()), int(sizes.max())
 
 
 def fillers(count: int) -> NDArray[np.void]:
@@ -85,8 +122,16 @@ class EntryColumns:
     @classmethod
     def of(cls, entries: NDArray[np.void], first: int) -> EntryColumns:
         """Split entries into columns; `first` is the offset of entries[0]."""
+        offsets = np.arange(first, first + len(entries))
+        if compiled.is_worth(len(entries)):
+            from broker_core.codec.compiled.entries import unpack_entries
+
+            places = np.empty(len(entries), dtype=np.int64)
+            sizes = np.empty(len(entries), dtype=np.int32)
+            unpack_entries(as_bytes(entries), _PLACES, places, sizes)
+            return cls(offsets, places, sizes)
         return cls(
-            np.arange(first, first + len(entries)),
+            offsets,
             entries["physical_offset"].astype(np.int64),
             entries["size"].astype(np.int32),
         )
@@ -190,9 +235,7 @@ class ConsumeQueue:
             start += len(part)
             if start < last:
                 break
-        if len(parts) == 1:
-            return parts[0]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=ENTRY)
+        return join_entries(parts)
 
     def written_end(self, known: int | None = None, *, may_have_holes: bool = False) -> int:
         """Return the offset of the first entry of zeros: what the bytes alone say the end is.

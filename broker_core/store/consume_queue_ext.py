@@ -49,6 +49,11 @@ def is_address(tags_codes: NDArray[np.int64]) -> NDArray[np.bool_]:
     return mask
 
 
+def has_address(tags_codes: NDArray[np.int64]) -> bool:
+    """Return whether any tags code is an address; mostly none is, which is found out faster."""
+    return bool(tags_codes.min(initial=0) <= MAX_ADDRESS)
+
+
 def address_of(offset: int) -> int:
     """Return the address of the unit at a byte offset of the extension's log.
 

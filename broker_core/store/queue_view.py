@@ -31,6 +31,8 @@ from broker_core.store.consume_queue import (
     ConsumeQueue,
     EntryColumns,
     is_filler,
+    join_entries,
+    tags_and_sizes,
 )
 from broker_core.store.log_scan import end_of_stretch
 
@@ -270,17 +272,10 @@ class QueueView:
 
         OffsetRangeError if some are gone, CorruptRecordError if some can't be entries.
         """
-        entries = self._read(start, end)
-        if len(entries) < end - start:
-            self._queue.refresh()
-            entries = self._read(start, end)
-        if len(entries) < end - start:
-            raise self._gone(start, end)
+        entries = self._whole(start, end)
         sizes = entries["size"].astype(np.int32)
-        if len(sizes) and (sizes.min() <= 0 or sizes.max() == FILLER_SIZE):
-            row = int(((sizes <= 0) | (sizes == FILLER_SIZE)).argmax())
-            size, place = int(sizes[row]), int(entries["physical_offset"][row])
-            raise self._bad_entry(start + row, place, size)
+        if len(sizes):
+            self._check_sizes(entries, start, int(sizes.min()), int(sizes.max()))
         return entries
 
     def columns(self, start: int, end: int, select: TagSelect | None = None) -> EntryColumns:
@@ -288,14 +283,38 @@ class QueueView:
 
         Errors as for `entries`, and CorruptRecordError if those that are left are not in order.
         """
-        entries = self.entries(start, end)
-        if select is None:
+        entries = self._whole(start, end)
+        if select is None or not len(entries):
             columns = EntryColumns.of(entries, start)
+            if len(entries):
+                sizes = columns.sizes
+                self._check_sizes(entries, start, int(sizes.min()), int(sizes.max()))
         else:
-            wanted = np.flatnonzero(select(entries["tags_code"].astype(np.int64)))
-            columns = EntryColumns.of_rows(entries, start, wanted)
+            tags, smallest, largest = tags_and_sizes(entries)
+            self._check_sizes(entries, start, smallest, largest)
+            columns = EntryColumns.of_rows(entries, start, np.flatnonzero(select(tags)))
         self._check_order(columns)
         return columns
+
+    def _whole(self, start: int, end: int) -> NDArray[np.void]:
+        """The entries [start, end); OffsetRangeError if some are gone."""
+        entries = self._read(start, end)
+        if len(entries) < end - start:
+            self._queue.refresh()
+            entries = self._read(start, end)
+        if len(entries) < end - start:
+            raise self._gone(start, end)
+        return entries
+
+    def _check_sizes(
+        self, entries: NDArray[np.void], start: int, smallest: int, largest: int
+    ) -> None:
+        """CorruptRecordError for the first entry whose size is none, if there may be one."""
+        if smallest > 0 and largest != FILLER_SIZE:
+            return
+        sizes = entries["size"]
+        row = int(((sizes <= 0) | (sizes == FILLER_SIZE)).argmax())
+        raise self._bad_entry(start + row, int(entries["physical_offset"][row]), int(sizes[row]))
 
     def _read(self, start: int, end: int) -> NDArray[np.void]:
         overlay = self._overlay
@@ -305,7 +324,7 @@ class QueueView:
         if start >= overlay.keep:
             return above
         below = self._queue.read(start, overlay.keep)
-        return np.concatenate([below, above]) if len(below) == overlay.keep - start else below
+        return join_entries([below, above]) if len(below) == overlay.keep - start else below
 
     def _check_order(self, entries: EntryColumns) -> None:
         """Each record must begin where the one before ends, or later; none before the log."""
