@@ -17,6 +17,7 @@ import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.impl.CommunicationMode;
 import org.apache.rocketmq.client.impl.MQClientAPIImpl;
@@ -121,9 +122,21 @@ public final class Dump {
 
     private Map<String, String> awaitDispatch() throws Exception {
         while (true) {
-            Map<String, String> stats = admin.fetchBrokerRuntimeStats(broker).getTable();
+            Map<String, String> stats = runtimeStats();
             if (Long.parseLong(stats.getOrDefault("dispatchBehindBytes", "0")) == 0) return stats;
             Thread.sleep(50);
+        }
+    }
+
+    /** A broker takes its first sample after a second; 4.9's can't say anything before that. */
+    private Map<String, String> runtimeStats() throws Exception {
+        for (int tries = 1; ; tries++) {
+            try {
+                return admin.fetchBrokerRuntimeStats(broker).getTable();
+            } catch (MQBrokerException tooEarly) {
+                if (tries == 100 || !String.valueOf(tooEarly.getErrorMessage()).contains("NoSuchElement")) throw tooEarly;
+                Thread.sleep(50);
+            }
         }
     }
 
