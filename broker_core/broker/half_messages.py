@@ -41,6 +41,7 @@ from broker_core.codec.names import (
     REAL_TOPIC,
 )
 from broker_core.codec.properties import format_properties, parse_properties
+from broker_core.codec.properties_text import join_texts
 from broker_core.codec.property_spans import ValueSpans, find_values
 from broker_core.errors import CorruptRecordError
 
@@ -98,13 +99,9 @@ def _joined(texts: pa.Array, endings: list[bytes], codes: NDArray[np.integer]) -
             pa.array(endings, type=pa.binary()).take(pa.array(codes)),
             pa.scalar(b"", type=pa.binary()),
         )
-    from broker_core.codec.compiled.endings import join_endings
-
-    data = np.empty(most, dtype=np.uint8)
-    bounds = np.empty(count + 1, dtype=np.int32)
-    join_endings(found, arguments.joined(endings), arguments.ints(codes), data, bounds)
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data[: int(bounds[-1])])]
-    return pa.Array.from_buffers(pa.binary(), count, buffers)
+    data, bounds = arguments.joined(endings)
+    starts = bounds[codes]
+    return join_texts([found, (data, starts, bounds[codes + 1] - starts)], [b""] * 3, count)
 
 
 def place_text(topic: str, queue_id: int) -> bytes:

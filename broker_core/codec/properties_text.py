@@ -54,7 +54,7 @@ def join_properties(
 
 def _join_compiled(parts: list[Part], count: int) -> pa.Array:
     """The parts of every row joined by a kernel, a few columns at a time."""
-    from broker_core.codec.compiled.joining import COLUMNS, join_columns
+    from broker_core.codec.compiled.joining import COLUMNS
 
     columns: list[Texts] = []
     literals = [b""]
@@ -65,16 +65,23 @@ def _join_compiled(parts: list[Part], count: int) -> pa.Array:
         else:
             columns.append(arguments.texts(*span_arrays(part.cast(pa.binary()))))
             literals.append(b"")
+    joined = join_texts(columns, literals, count)
+    return _join_compiled([joined, *parts], count) if parts else joined
+
+
+def join_texts(columns: Sequence[Texts], literals: Sequence[bytes], count: int) -> pa.Array:
+    """Literals and a few columns in turn, a literal first and last, joined by a kernel."""
+    from broker_core.codec.compiled.joining import COLUMNS, join_columns
+
     size = count * sum(map(len, literals)) + sum(int(column[2].sum()) for column in columns)
     assert size <= _INT32_MAX, "whoever writes cuts batches long before this"
     data, bounds = np.empty(size, dtype=np.uint8), np.empty(count + 1, dtype=np.int32)
     unused = arguments.texts(*span_arrays(pa.array([], type=pa.binary())))
-    columns += [unused] * (COLUMNS - len(columns))
-    join_columns(tuple(columns), arguments.joined(literals), data, bounds)
-    joined = pa.Array.from_buffers(
+    padded = (*columns, *[unused] * (COLUMNS - len(columns)))
+    join_columns(padded, arguments.joined(literals), data, bounds)
+    return pa.Array.from_buffers(
         pa.binary(), count, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     )
-    return _join_compiled([joined, *parts], count) if parts else joined
 
 
 def _entries(head: bytes, values: pa.Array) -> list[Part]:

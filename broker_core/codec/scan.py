@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from broker_core.codec import compiled, layout
+from broker_core.codec.compiled import arguments
 from broker_core.codec.corruption import corrupt
 from broker_core.codec.fields import examine, first_bad_body, first_bad_topic
 from broker_core.codec.frames import FrameBatch
@@ -146,7 +147,7 @@ def follow_sizes_compiled(buffer: NDArray[np.uint8], start: int, stop: int, most
 
     starts = np.empty(most, dtype=np.int64)
     sizes = np.empty(most, dtype=np.int32)
-    data = np.ascontiguousarray(buffer)
+    data = arguments.octets(buffer)
     found, at, size, magic = scanning.follow_sizes(data, start, stop, starts, sizes)
     return starts[:found], sizes[:found], at, size, magic
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from broker_core.codec import compiled
+from broker_core.codec.compiled import arguments
 from broker_core.errors import CorruptRecordError
 from broker_core.store import index_file
 from broker_core.store.files import Failpoint
@@ -272,11 +273,7 @@ def chained_compiled(columns: Columns, table: SlotTable, slots: int, first: int)
     touched, fresh = chain_entries(
         entries,
         _entry_places(),
-        (
-            np.ascontiguousarray(hashes, dtype=np.int32),
-            np.ascontiguousarray(physical_offsets, dtype=np.int64),
-            np.ascontiguousarray(seconds, dtype=np.int64),
-        ),
+        (arguments.ints(hashes), arguments.longs(physical_offsets), arguments.longs(seconds)),
         mapped,
         first,
         (touched_slots, newest),

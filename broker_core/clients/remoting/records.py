@@ -16,6 +16,7 @@ from broker_core.clients.remoting.frame import RemotingProtocolError
 from broker_core.codec import compiled, layout
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.gather import integers
+from broker_core.codec.scan import follow_sizes_compiled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,13 +49,10 @@ def record_starts(body: Body) -> NDArray[np.int64]:
 
 def _followed(body: Body) -> NDArray[np.int64] | None:
     """The same by a kernel; None if sizes lead astray."""
-    from broker_core.codec.compiled.scanning import follow_sizes
-
-    most = len(body) // layout.MIN_RECORD_BYTES
-    starts, sizes = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int32)
     buffer = np.frombuffer(body, dtype=np.uint8)
-    count, end, _, _ = follow_sizes(buffer, 0, len(buffer), starts, sizes)
-    return starts[:count].copy() if end == len(buffer) else None
+    most = len(buffer) // layout.MIN_RECORD_BYTES
+    starts, _, end, _, _ = follow_sizes_compiled(buffer, 0, len(buffer), most)
+    return starts.copy() if end == len(buffer) else None  # there was room for many more
 
 
 def record_frames(body: Body, who: str) -> FrameBatch:

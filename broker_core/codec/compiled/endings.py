@@ -1,21 +1,16 @@
-"""What texts end with: put behind them, or compared; the twin of broker/half_messages.py's."""
+"""What texts end with, compared; the twin of broker/half_messages.py's."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import types
 
 from broker_core.codec.compiled.encoding import TEXTS
 from broker_core.codec.compiled.words import (
     BOOLEAN,
     BYTES,
-    BYTES_OUT,
-    INT32S,
     INT32S_OUT,
-    INT64S,
-    copy,
     kernel,
     load_byte,
 )
@@ -26,29 +21,6 @@ if TYPE_CHECKING:
     from broker_core.codec.compiled.arguments import Texts
 
 _ZERO = 0x30
-
-
-@kernel(types.void, TEXTS, types.Tuple((BYTES, INT64S)), INT32S, BYTES_OUT, INT32S_OUT)
-def join_endings(
-    texts: Texts,
-    endings: tuple[NDArray[np.uint8], NDArray[np.int64]],
-    codes: NDArray[np.int32],
-    out: NDArray[np.uint8],
-    bounds: NDArray[np.int32],
-) -> None:
-    """Put ending codes[i] behind text i: all of them one after another, and their bounds."""
-    data, starts, lengths = texts
-    ending_data, ending_bounds = endings
-    at = 0
-    bounds[0] = 0
-    for row in range(len(starts)):
-        copy(out, at, data, starts[row], lengths[row])
-        at += lengths[row]
-        begin = ending_bounds[codes[row]]
-        length = ending_bounds[codes[row] + 1] - begin
-        copy(out, at, ending_data, begin, length)
-        at += length
-        bounds[row + 1] = at
 
 
 @kernel(BOOLEAN, TEXTS, BYTES, INT32S_OUT)
