@@ -240,7 +240,7 @@ class EmbeddedBroker(Closing):
             queue.queue_id,
             wanted.start,
             wanted.end,
-            select=pipeline.select_entries if pipeline is not None else None,
+            select=pipeline.select_entries if pipeline and pipeline.selects_entries else None,
             batch_rows=limits[0],
             batch_bytes=limits[1],
             verify=verify,

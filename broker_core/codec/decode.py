@@ -123,6 +123,12 @@ def property_columns(frames: FrameBatch, names: Sequence[str]) -> dict[str, pa.A
     """The named properties as string columns, null where absent: what filters evaluate."""
     if not len(frames):
         return {name: pa.array([], type=pa.string()) for name in names}
+    if compiled.is_worth(len(frames)):
+        from broker_core.codec.compiled.decoding import decode_plain
+
+        plain = decode_plain(frames, (), names, bodies=False)
+        if plain is not None:
+            return plain.values
     texts = locate_properties(frames)
     found = find_values(*texts, list(names))
     return {

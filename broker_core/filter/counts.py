@@ -21,8 +21,12 @@ class StageCount:
 
     def count(self, left: NDArray[np.bool_], among: int, size_bytes: int) -> None:
         """Add one batch: of `among` messages the stage was given, those of `left` are left."""
+        self.add(among, int(np.count_nonzero(left)), size_bytes)
+
+    def add(self, among: int, left: int, size_bytes: int) -> None:
+        """Add one batch: of `among` messages that were looked at, so many are left."""
         self.examined += among
-        self.dropped += among - int(np.count_nonzero(left))
+        self.dropped += among - left
         self.size_bytes += size_bytes
 
     def __add__(self, other: StageCount) -> StageCount:

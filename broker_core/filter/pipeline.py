@@ -24,7 +24,7 @@ from broker_core.errors import RequestError
 from broker_core.filter.counts import FilterCount
 from broker_core.filter.sqlfilter import SqlFilter
 from broker_core.filter.tags import TagFilter
-from broker_core.store.consume_queue import ENTRY_BYTES
+from broker_core.store.consume_queue import ENTRY_BYTES, is_damaged, rows_tagged, tags_codes
 from broker_core.store.consume_queue_ext import UNIT_HEAD_BYTES, has_address
 
 if TYPE_CHECKING:
@@ -98,20 +98,30 @@ class Pipeline:
         self._registration = registration if is_ours else None
         self.count = FilterCount()
 
-    def select_entries(
-        self, tag_codes: NDArray[np.int64], extension: Extension | None = None
-    ) -> NDArray[np.bool_]:
-        """Which entries may belong to a wanted message, without reading it.
+    @property
+    def selects_entries(self) -> bool:
+        """Whether entries can tell anything; without a tag or a registration they can't."""
+        return self._filter.tags is not None or self._registration is not None
 
-        Args:
-            tag_codes: The tag fields of a stretch of the queue's entries.
-            extension: The queue's extension; asked only if it can tell something.
+    def select_entries(
+        self, entries: NDArray[np.void], extension: Extension | None = None
+    ) -> NDArray[np.intp]:
+        """Which rows of a stretch of entries may belong to wanted messages, without reading those.
+
+        Damaged ones are kept, for whoever reads them says what is wrong. The queue's extension is
+        asked only if it can tell something.
         """
         tags, registration = self._filter.tags, self._registration
-        units = None
-        if extension is not None and (tags or registration) and has_address(tag_codes):
-            units = extension.read(tag_codes)
+        if tags and not tags.is_everything and not registration:
+            rows = rows_tagged(entries, tags.hashes)
+            if rows is not None:
+                self.count.tag_hash.add(len(entries), len(rows), len(entries) * ENTRY_BYTES)
+                return rows
 
+        tag_codes = tags_codes(entries)
+        units = None
+        if extension is not None and self.selects_entries and has_address(tag_codes):
+            units = extension.read(tag_codes)
         left = np.ones(len(tag_codes), np.bool_)
         if tags:
             left = tags.select_codes(tag_codes if units is None else units.tags_codes)
@@ -122,7 +132,7 @@ class Pipeline:
             left &= ~registration.rejects(units.store_timestamps, lengths, units.bitmaps)
             size_bytes = len(lengths) * UNIT_HEAD_BYTES + int(lengths.sum(dtype=np.int64))
             self.count.bitmap.count(left, among, size_bytes)
-        return left
+        return np.flatnonzero(left | is_damaged(entries["size"]))
 
     def select_frames(self, frames: FrameBatch) -> FrameBatch:
         """The records that pass, by their properties; `next_offset` stays."""

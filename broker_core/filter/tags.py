@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from broker_core.codec.javahash import java_hash
 from broker_core.filter.caret import syntax_error
-from broker_core.store.consume_queue_ext import has_address, is_address
+from broker_core.store.consume_queue_ext import is_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,8 +26,6 @@ EVERYTHING = "*"
 SEPARATOR = "||"
 
 _BLANKS = "".join(map(chr, range(0x21)))  # what Java's String.trim takes off
-# Up to here a comparison for each tag is quicker than one with all of them.
-_FEW_TAGS = 8
 
 
 class TagFilter:
@@ -40,9 +38,10 @@ class TagFilter:
         text: The expression as written, `*` for an empty one.
         tags: The tags it names, in order, each once. None for `*`; without any tag (blanks only)
             nothing matches.
+        hashes: The tags' hashes.
     """
 
-    __slots__ = ("_hashes", "tags", "text")
+    __slots__ = ("hashes", "tags", "text")
 
     def __init__(self, text: str | None) -> None:
         """Parse a tag expression.
@@ -52,7 +51,7 @@ class TagFilter:
         """
         self.text = text or EVERYTHING
         self.tags = _parse(self.text)
-        self._hashes = np.array([java_hash(tag) for tag in self.tags or ()], np.int32)
+        self.hashes = np.array([java_hash(tag) for tag in self.tags or ()], np.int32)
 
     @property
     def is_everything(self) -> bool:
@@ -69,13 +68,7 @@ class TagFilter:
         if self.is_everything:
             return np.ones(len(tag_codes), np.bool_)
         low = tag_codes.astype(np.int32)  # keeps the low 32 bits
-        if len(self._hashes) > _FEW_TAGS:
-            found = np.isin(low, self._hashes)
-        else:
-            found = np.zeros(len(low), dtype=np.bool_)
-            for tag_hash in self._hashes:
-                found |= low == tag_hash
-        return found | is_address(tag_codes) if has_address(tag_codes) else found
+        return np.isin(low, self.hashes) | is_address(tag_codes)
 
     def select_texts(self, tags: pa.Array) -> NDArray[np.bool_]:
         """Which messages match, by their tags; null for a message without one."""

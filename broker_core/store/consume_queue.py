@@ -31,11 +31,13 @@ import numpy as np
 
 from broker_core.codec import compiled
 from broker_core.errors import CorruptRecordError
+from broker_core.store.consume_queue_ext import MAX_ADDRESS, has_address
 from broker_core.store.segments import (
     Segment,
     SegmentedLog,
     is_path_part,
     list_directories,
+    map_file,
     unreadable,
 )
 
@@ -51,6 +53,8 @@ FILLER_SIZE = 0x7FFFFFFF
 # Forward probes read this many entries at a time: one small read when nothing was added.
 _PROBE_ENTRIES = 512
 _MOST_PROBE_ENTRIES = 1 << 16
+# So many entries are not copied: a map for a while costs less.
+_MAPPED_ENTRIES = 1 << 14
 # Selecting packed entries is slow; still faster than unpacking all, if this many times fewer.
 _FEW = 8
 
@@ -78,16 +82,28 @@ def join_entries(parts: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
     return np.concatenate(raw).view(ENTRY) if raw else np.empty(0, dtype=ENTRY)
 
 
-def tags_and_sizes(entries: NDArray[np.void]) -> tuple[NDArray[np.int64], int, int]:
-    """Tags codes of entries, their smallest size and their largest; of one entry at least."""
-    if compiled.is_worth(len(entries)):
-        from broker_core.codec.compiled.entries import unpack_tags
+def tags_codes(entries: NDArray[np.void]) -> NDArray[np.int64]:
+    """The tags codes of entries as native integers."""
+    codes: NDArray[np.int64] = entries["tags_code"].astype(np.int64)
+    return codes
 
-        tags = np.empty(len(entries), dtype=np.int64)
-        smallest, largest = unpack_tags(as_bytes(entries), _PLACES, tags)
-        return tags, smallest, largest
-    sizes = entries["size"]
-    return entries["tags_code"].astype(np.int64), int(sizes.min()), int(sizes.max())
+
+def rows_tagged(entries: NDArray[np.void], hashes: NDArray[np.int32]) -> NDArray[np.intp] | None:
+    """Which entries carry one of these tag hashes, by the low 32 bits of their tags codes.
+
+    Those that are damaged too, whatever they carry. None if a code is an address in the extension,
+    which says nothing about the tag.
+    """
+    if compiled.is_worth(len(entries)) and len(hashes):
+        from broker_core.codec.compiled.entries import select_tags
+
+        rows = np.empty(len(entries), dtype=np.int64)
+        count, smallest = select_tags(as_bytes(entries), _PLACES, FILLER_SIZE, hashes, rows)
+        return None if smallest <= MAX_ADDRESS else rows[:count].copy()
+    codes = tags_codes(entries)
+    if has_address(codes):
+        return None
+    return np.flatnonzero(np.isin(codes.astype(np.int32), hashes) | is_damaged(entries["size"]))
 
 
 def fillers(count: int) -> NDArray[np.void]:
@@ -101,6 +117,12 @@ def is_filler(entries: NDArray[np.void]) -> NDArray[np.bool_]:
     """Return which entries are fillers."""
     mask: NDArray[np.bool_] = entries["size"] == FILLER_SIZE
     mask &= entries["physical_offset"] == 0
+    return mask
+
+
+def is_damaged(sizes: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which sizes are none that an entry of a message can have."""
+    mask: NDArray[np.bool_] = (sizes <= 0) | (sizes == FILLER_SIZE)
     return mask
 
 
@@ -145,6 +167,17 @@ class EntryColumns:
         whole = cls.of(entries, first)
         return cls(whole.offsets[rows], whole.physical_offsets[rows], whole.sizes[rows])
 
+    @classmethod
+    def join(cls, parts: Sequence[EntryColumns]) -> EntryColumns:
+        """Columns one after another; there must be some."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([part.offsets for part in parts]),
+            np.concatenate([part.physical_offsets for part in parts]),
+            np.concatenate([part.sizes for part in parts]),
+        )
+
     def __len__(self) -> int:
         return len(self.sizes)
 
@@ -176,8 +209,9 @@ def has_entry(root: Path, record: Record) -> bool:
 class ConsumeQueue:
     """The read-only view of one queue's entries. Knows bytes, not what they point to.
 
-    Offsets here are LogicalOffsets. Listings are cached; `refresh` lists again. Files are read, not
-    mapped: a store can have thousands of queues, and a process far fewer descriptors.
+    Offsets here are LogicalOffsets. Listings are cached; `refresh` lists again. Files are read, or
+    mapped while some entries are looked at, never for longer: a store can have thousands of queues,
+    and a process far fewer descriptors.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -296,6 +330,14 @@ class ConsumeQueue:
 
 def _read_entries(segment: Segment, start: int, stop: int) -> NDArray[np.void]:
     """Read the entries [start, stop) of a segment; none if the file was deleted meanwhile."""
+    first = start * ENTRY_BYTES - segment.base
+    wanted = (stop - start) * ENTRY_BYTES
+    if stop - start >= _MAPPED_ENTRIES:
+        try:
+            found = map_file(segment.path)[first : first + wanted]
+        except FileNotFoundError:
+            return np.empty(0, dtype=ENTRY)
+        return found[: len(found) // ENTRY_BYTES * ENTRY_BYTES].view(ENTRY)
     try:
         descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -303,8 +345,7 @@ def _read_entries(segment: Segment, start: int, stop: int) -> NDArray[np.void]:
     except OSError as error:
         raise unreadable(segment.path, error) from error
     try:
-        wanted = (stop - start) * ENTRY_BYTES
-        data = os.pread(descriptor, wanted, start * ENTRY_BYTES - segment.base)
+        data = os.pread(descriptor, wanted, first)
     except OSError as error:
         raise unreadable(segment.path, error) from error
     finally:

@@ -27,12 +27,11 @@ from broker_core.codec.record import decode_record
 from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.store.consume_queue import (
     ENTRY,
-    FILLER_SIZE,
     ConsumeQueue,
     EntryColumns,
+    is_damaged,
     is_filler,
     join_entries,
-    tags_and_sizes,
 )
 from broker_core.store.log_scan import end_of_stretch
 
@@ -43,10 +42,12 @@ if TYPE_CHECKING:
     from broker_core.store.commit_log import CommitLog, Stretch
     from broker_core.store.queue_plan import QueuePlan
 
-TagSelect = Callable[["NDArray[np.int64]"], "NDArray[np.bool_]"]
-"""Decides by tag fields which entries are wanted."""
+EntrySelect = Callable[["NDArray[np.void]"], "NDArray[np.intp]"]
+"""Decides which rows of a stretch of entries are wanted; damaged ones (`is_damaged`) always are."""
 # How many entries before the first readable one are looked at for a sign of damage.
 _WINDOW = 16
+# Entries that are selected from at a time: they stay in a core's cache until they are dropped.
+_SELECTED_ENTRIES = 1 << 17
 
 
 class QueueView:
@@ -273,26 +274,23 @@ class QueueView:
         OffsetRangeError if some are gone, CorruptRecordError if some can't be entries.
         """
         entries = self._whole(start, end)
-        sizes = entries["size"].astype(np.int32)
-        if len(sizes):
-            self._check_sizes(entries, start, int(sizes.min()), int(sizes.max()))
+        self._check_sizes(EntryColumns.of(entries, start))
         return entries
 
-    def columns(self, start: int, end: int, select: TagSelect | None = None) -> EntryColumns:
-        """Return the entries [start, end) that `select` wants by their tag fields, all by default.
+    def columns(self, start: int, end: int, select: EntrySelect | None = None) -> EntryColumns:
+        """Return the entries [start, end) that `select` wants, all by default.
 
         Errors as for `entries`, and CorruptRecordError if those that are left are not in order.
         """
-        entries = self._whole(start, end)
-        if select is None or not len(entries):
-            columns = EntryColumns.of(entries, start)
-            if len(entries):
-                sizes = columns.sizes
-                self._check_sizes(entries, start, int(sizes.min()), int(sizes.max()))
+        if select is None or start == end:
+            columns = EntryColumns.of(self._whole(start, end), start)
         else:
-            tags, smallest, largest = tags_and_sizes(entries)
-            self._check_sizes(entries, start, smallest, largest)
-            columns = EntryColumns.of_rows(entries, start, np.flatnonzero(select(tags)))
+            pieces = []
+            for at in range(start, end, _SELECTED_ENTRIES):
+                entries = self._whole(at, min(end, at + _SELECTED_ENTRIES))
+                pieces.append(EntryColumns.of_rows(entries, at, select(entries)))
+            columns = EntryColumns.join(pieces)
+        self._check_sizes(columns)
         self._check_order(columns)
         return columns
 
@@ -306,15 +304,13 @@ class QueueView:
             raise self._gone(start, end)
         return entries
 
-    def _check_sizes(
-        self, entries: NDArray[np.void], start: int, smallest: int, largest: int
-    ) -> None:
-        """CorruptRecordError for the first entry whose size is none, if there may be one."""
-        if smallest > 0 and largest != FILLER_SIZE:
-            return
-        sizes = entries["size"]
-        row = int(((sizes <= 0) | (sizes == FILLER_SIZE)).argmax())
-        raise self._bad_entry(start + row, int(entries["physical_offset"][row]), int(sizes[row]))
+    def _check_sizes(self, entries: EntryColumns) -> None:
+        """CorruptRecordError for the first entry whose size is none."""
+        damaged = is_damaged(entries.sizes)
+        if damaged.any():
+            row = int(damaged.argmax())
+            place, size = int(entries.physical_offsets[row]), int(entries.sizes[row])
+            raise self._bad_entry(int(entries.offsets[row]), place, size)
 
     def _read(self, start: int, end: int) -> NDArray[np.void]:
         overlay = self._overlay

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from broker_core.codec.dispatch import DispatchFields
     from broker_core.codec.record import Record
     from broker_core.store.consume_queue import EntryColumns
-    from broker_core.store.queue_view import TagSelect
+    from broker_core.store.queue_view import EntrySelect
     from broker_core.store.queue_writer import QueueKey
     from broker_core.store.recovery import Progress, RecoveryPlan
 
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 _STRETCH_ENTRIES = 100_000
 _FILTERED_STRETCH_ENTRIES = 500_000
 
-Select = Callable[["NDArray[np.int64]", ConsumeQueueExt], "NDArray[np.bool_]"]
-"""Decides by tag fields, and the extension they may lead to, which entries are wanted."""
+Select = Callable[["NDArray[np.void]", ConsumeQueueExt], "NDArray[np.intp]"]
+"""Decides by entries, and the extension they may lead to, which rows are wanted."""
 
 
 class StoreReader:
@@ -216,14 +216,16 @@ class StoreReader:
         directory = self.root / "consumequeue_ext" / view.topic / str(view.queue_id)
         extension = ConsumeQueueExt(directory)
         start, end = wanted.start, wanted.stop
-        by_tag: TagSelect | None = None
-        stretch = _STRETCH_ENTRIES
+        wants: EntrySelect | None = None
+        # Whole batches, or the last one of each stretch would be a small one.
+        rows = min(limits[0], _STRETCH_ENTRIES)
+        stretch = _STRETCH_ENTRIES // rows * rows
         if select is not None:
-            by_tag = _bound(select, extension)
+            wants = _bound(select, extension)
             stretch = _FILTERED_STRETCH_ENTRIES
         for at in range(start, end, stretch):
             stop = min(end, at + stretch)
-            entries = view.columns(at, stop, by_tag)
+            entries = view.columns(at, stop, wants)
             for batch in self._batches(view, entries, stop, limits):
                 yield replace(batch, verify=is_checked)
 
@@ -398,5 +400,5 @@ class StoreReader:
         return [physical_offset for physical_offset in found if physical_offset >= self.log.start]
 
 
-def _bound(select: Select, extension: ConsumeQueueExt) -> TagSelect:
-    return lambda tags_codes: select(tags_codes, extension)
+def _bound(select: Select, extension: ConsumeQueueExt) -> EntrySelect:
+    return lambda entries: select(entries, extension)

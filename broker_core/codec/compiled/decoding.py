@@ -39,7 +39,7 @@ from broker_core.codec.compiled.words import (
     prefetch,
 )
 from broker_core.codec.heads import HEAD
-from broker_core.codec.memory import keep_freed_memory
+from broker_core.codec.memory import has_used_scratch, keep_freed_memory, scratch
 from broker_core.codec.texts import strings
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ _MOST_BYTES = 256 << 20
 _MAGIC = layout.MAGIC_V1 - (1 << 32)
 _WORD_BYTES = 8
 _SHORT_BYTES = 32
-_RECORD_LINES = 5
-"""How many lines of memory of a record are announced; most records are not longer."""
+_MOST_LINES, _TAIL_LINES = 8, 4
+"""How many lines of memory of a record are announced; of a larger one, how many at its end."""
 
 _RECORDS = types.Tuple((BYTES, INT64S, INT32S, INT64S))
 
@@ -84,6 +84,24 @@ def copy_value(
         copy(out, at, data, start, _SHORT_BYTES)
     else:
         copy(out, at, data, start, length)
+
+
+@part
+def announce(data: NDArray[np.uint8], start: int, size: int, is_searched: bool) -> None:
+    """Say that a record is going to be read; its properties too, if they are searched.
+
+    A search reads a little of what lies behind. The middle of a large record is left out: it is
+    not read, or as a stream that needs no help.
+    """
+    if size > _MOST_LINES * LINE_BYTES:
+        prefetch(data, start)
+        prefetch(data, start + LINE_BYTES)
+        for line in range(_TAIL_LINES):
+            prefetch(data, start + size - 1 + LINE_BYTES * (1 - line))
+    else:
+        end = size + (_SHORT_BYTES if is_searched else -LINE_BYTES)
+        for place in range(0, end, LINE_BYTES):
+            prefetch(data, start + place)
 
 
 @kernel(
@@ -140,9 +158,7 @@ def decode_records(
         body_bounds[0] = 0
     for row in range(rows):
         if row + AHEAD_ROWS < rows:
-            ahead = starts[row + AHEAD_ROWS]
-            for line in range(_RECORD_LINES):
-                prefetch(data, ahead + line * LINE_BYTES)
+            announce(data, starts[row + AHEAD_ROWS], sizes[row + AHEAD_ROWS], count > 0)
         start, size = starts[row], sizes[row]
         if start < 0 or size < fixed or start > len(data) - size:
             return False
@@ -218,7 +234,7 @@ def decode_plain(
     int_fields = [name for name in fields if HEAD[name].itemsize == 4]
     longs = np.empty((len(long_fields), rows), dtype=np.int64)
     ints = np.empty((len(int_fields), rows), dtype=np.int32)
-    values = np.empty((len(names), room), dtype=np.uint8)
+    values = scratch(len(names) * room).reshape(len(names), room)
     value_bounds = np.empty((len(names), rows + 1), dtype=np.int32)
     stored = np.empty(room if bodies else 0, dtype=np.uint8)
     stored_bounds = np.empty(rows + 1 if bodies else 0, dtype=np.int32)
@@ -239,10 +255,12 @@ def decode_plain(
         ((values.reshape(-1), value_bounds.reshape(-1)), (stored, stored_bounds)),
     )
     if not is_done:
+        has_used_scratch(values.size)  # how much, is not known
         return None
     if bodies:
         stored.resize(int(stored_bounds[-1]), refcheck=False)  # gives back the rest, copies nothing
-    columns = map(_strings, values, value_bounds)
+    columns = [_strings(data, bounds) for data, bounds in zip(values, value_bounds, strict=True)]
+    has_used_scratch(int(value_bounds[:, -1].sum(dtype=np.int64)))
     return PlainColumns(
         dict(zip(long_fields + int_fields, [*longs, *ints], strict=True)),
         dict(zip(names, columns, strict=True)),

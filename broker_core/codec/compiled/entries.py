@@ -1,4 +1,4 @@
-"""Consume-queue entries as columns, in one walk; the twin of store/consume_queue.py's.
+"""Consume-queue entries in one walk, as columns or by tag; twins of store/consume_queue.py's.
 
 The layout is stated there; the store hands its places over.
 """
@@ -7,23 +7,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 from numba import types
 
 from broker_core.codec.compiled.words import (
     BYTES,
+    INT32S,
     INT32S_OUT,
     INT64,
     INT64S_OUT,
     kernel,
     load_i32,
     load_i64,
+    prefetch,
 )
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 _PLACES = types.UniTuple(INT64, 4)
+_AHEAD_BYTES = 4096
+"""How early memory is announced: processors do not look beyond a page by themselves."""
 
 
 @kernel(types.void, BYTES, _PLACES, INT64S_OUT, INT32S_OUT)
@@ -43,16 +47,31 @@ def unpack_entries(
         sizes[row] = load_i32(data, row * width + at_size)
 
 
-@kernel(types.UniTuple(INT64, 2), BYTES, _PLACES, INT64S_OUT)
-def unpack_tags(
-    data: NDArray[np.uint8], places: tuple[int, int, int, int], tags: NDArray[np.int64]
+@kernel(types.UniTuple(INT64, 2), BYTES, _PLACES, INT64, INT32S, INT64S_OUT)
+def select_tags(
+    data: NDArray[np.uint8],
+    places: tuple[int, int, int, int],
+    filler_size: int,
+    hashes: NDArray[np.int32],
+    rows: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """The tags code of every entry; answers the smallest and the largest size."""
+    """Which entries have a tags code whose low half is one of these, or a size that none has.
+
+    Answers how many, and the smallest code.
+    """
     _, at_size, at_tags, width = places
-    smallest, largest = 0x7FFFFFFF, -0x80000000
-    for row in range(len(tags)):
+    first = hashes[0]
+    count, smallest = 0, 0
+    for row in range(len(data) // width):
+        prefetch(data, row * width + _AHEAD_BYTES)
+        code = load_i64(data, row * width + at_tags)
+        smallest = min(smallest, code)
+        low = np.int32(code)
         size = load_i32(data, row * width + at_size)
-        smallest = min(smallest, size)
-        largest = max(largest, size)
-        tags[row] = load_i64(data, row * width + at_tags)
-    return smallest, largest
+        is_wanted = (low == first) | (size <= 0) | (size == filler_size)
+        for other in range(1, len(hashes)):
+            is_wanted |= low == hashes[other]
+        if is_wanted:
+            rows[count] = row
+            count += 1
+    return count, smallest

@@ -17,8 +17,11 @@ from broker_core.filter.pipeline import MessageFilter, Pipeline
 from broker_core.filter.registered import RegisteredFilter
 from broker_core.filter.sqlfilter import SqlFilter
 from broker_core.filter.tags import TagFilter
+from broker_core.store.consume_queue import ENTRY
 from broker_core.store.consume_queue_ext import ExtUnits, address_of
 from broker_core.types import QueueRef
+
+pytestmark = pytest.mark.usefixtures("either_way")
 
 SHAPE = BloomShape.of()
 REGISTERED = RegisteredFilter(
@@ -54,6 +57,11 @@ def frames(*messages: Mapping[str, str]) -> FrameBatch:
         next_offset=len(records),
         origin=0,
     )
+
+
+def entries(*codes: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    """Entries with these tags codes, of records of 100 bytes."""
+    return np.array([(100 * row, 100, code) for row, code in enumerate(codes)], ENTRY)
 
 
 class Units:
@@ -108,9 +116,9 @@ def test_properties_are_those_that_the_filters_read() -> None:
 
 def test_entries_are_chosen_by_tag_hash_without_reading_records() -> None:
     work = pipeline("Aa")
-    codes = np.array([java_hash(tag) for tag in ("Aa", "BB", "C", "")], np.int64)
+    found = work.select_entries(entries(*map(java_hash, ("Aa", "BB", "C", ""))))
 
-    assert work.select_entries(codes).tolist() == [True, True, False, False]
+    assert found.tolist() == [0, 1]
     assert work.count.tag_hash == StageCount(examined=4, dropped=2, size_bytes=80)
 
 
@@ -152,31 +160,34 @@ def test_batch_of_which_all_or_nothing_is_wanted_stays_in_place() -> None:
 def test_sql_filter_takes_all_entries_and_asks_no_extension_without_registration() -> None:
     units = Units([0], [MATCHED])
 
-    assert pipeline(sql="price > 5").select_entries(np.array([address_of(0)]), units).all()
+    work = pipeline(sql="price > 5")
+
+    assert not work.selects_entries
+    assert work.select_entries(entries(address_of(0)), units).tolist() == [0]
     assert units.asked == 0
 
 
 def test_extension_is_not_asked_where_no_entry_leads_to_it() -> None:
     units = Units([0], [MATCHED])
 
-    pipeline("A").select_entries(np.array([java_hash("A")], np.int64), units)
+    pipeline("A").select_entries(entries(java_hash("A")), units)
 
     assert units.asked == 0
 
 
 def test_tag_hash_is_taken_from_the_extension() -> None:
     units = Units([java_hash("A"), java_hash("B"), address_of(68)], [b"", b"", b""])
-    fields = np.array([address_of(0), address_of(34), address_of(68)])
+    fields = entries(address_of(0), address_of(34), address_of(68))
 
-    assert pipeline("A").select_entries(fields, units).tolist() == [True, False, True]
+    assert pipeline("A").select_entries(fields, units).tolist() == [0, 2]
 
 
 def test_entries_that_the_bitmap_rejects_are_dropped() -> None:
     work = pipeline(sql="price > 5", registration=REGISTERED)
     units = Units([0, 0, 0], [MATCHED, bytes(14), b""])
-    fields = np.array([address_of(0), address_of(34), address_of(68)])
+    fields = entries(address_of(0), address_of(34), address_of(68))
 
-    assert work.select_entries(fields, units).tolist() == [True, False, True]
+    assert work.select_entries(fields, units).tolist() == [0, 2]
     assert work.count.bitmap == StageCount(examined=3, dropped=1, size_bytes=3 * 20 + 28)
 
 
@@ -186,7 +197,41 @@ def test_registration_of_another_filter_is_ignored() -> None:
 
     work = pipeline(sql="price > 5", registration=other)
 
-    assert work.select_entries(np.array([address_of(0)]), units).all()
+    assert work.select_entries(entries(address_of(0)), units).tolist() == [0]
+
+
+@pytest.mark.parametrize("tags", ["A", "A || B", "A || B || C || D || E || F || G || H || I || J"])
+def test_any_number_of_tags_can_be_asked_for(tags: str) -> None:
+    named = tags.split(" || ")
+    found = pipeline(tags).select_entries(entries(*map(java_hash, "ABCDEFGHIJKL")))
+
+    assert found.tolist() == list(range(len(named)))
+
+
+def test_filter_that_names_no_tag_wants_no_entry() -> None:
+    assert pipeline(" ").select_entries(entries(0, java_hash("A"))).tolist() == []
+
+
+def test_everything_is_wanted_by_a_filter_for_everything() -> None:
+    work = Pipeline(MessageFilter(tags=TagFilter("*")))
+
+    assert work.select_entries(entries(0, java_hash("A"))).tolist() == [0, 1]
+
+
+def test_tag_field_counts_by_its_low_half() -> None:
+    high = 7 << 32
+    found = pipeline("A").select_entries(entries(high | java_hash("A"), high, java_hash("A")))
+
+    assert found.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("size", [0, -1, 0x7FFFFFFF])
+@pytest.mark.parametrize("code", [java_hash("B"), address_of(0)], ids=["hash", "address"])
+def test_damaged_entry_is_kept_whatever_its_tag(size: int, code: int) -> None:
+    found = entries(java_hash("B"), code, java_hash("A"))
+    found["size"][1] = size
+
+    assert pipeline("A").select_entries(found).tolist() == [1, 2]
 
 
 def test_counts_add_up_and_read_as_one_line() -> None:

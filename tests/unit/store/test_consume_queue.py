@@ -7,6 +7,7 @@ import pytest
 
 from broker_core import open_broker
 from broker_core.errors import CorruptRecordError
+from broker_core.store import consume_queue
 from broker_core.store.consume_queue import (
     ENTRY,
     ENTRY_BYTES,
@@ -55,6 +56,22 @@ def test_only_an_entry_of_zeros_counts_as_not_written() -> None:
     entries = np.frombuffer(GOLDEN_ENTRY + bytes(20) + bytes(19) + b"\x01", dtype=ENTRY)
 
     assert is_written(entries).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("mapped", [1, 1000], ids=["mapped", "read"])
+def test_entries_are_the_same_read_and_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: int
+) -> None:
+    monkeypatch.setattr(consume_queue, "_MAPPED_ENTRIES", mapped)
+    queue = ConsumeQueue(queue_of(tmp_path / "queue", 25, per_file=10, files=3, first=100))
+
+    found = queue.read(103, 122)
+
+    assert found["physical_offset"].tolist() == [1000 + 100 * n for n in range(103, 122)]
+    assert len(queue.read(125, 140)) == 5
+    (tmp_path / "queue" / segment_name(110 * ENTRY_BYTES)).unlink()
+    assert found["physical_offset"].tolist() == [1000 + 100 * n for n in range(103, 122)]
+    assert len(queue.read(103, 122)) == 7
 
 
 @pytest.mark.parametrize(
