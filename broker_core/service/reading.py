@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 MOST_ROWS = 1 << 20
 LONGEST_WAIT_S = 60.0
+COLUMNS_AHEAD = 4
+"""How many chunks' worth of records are decoded at a time: columns are smaller than records."""
 FOLLOW_PAUSE_S = 0.005
 """A follower is sent at most so often what arrives: what came meanwhile travels together."""
 
@@ -141,7 +143,7 @@ class Reading:
             wanted,
             message_filter=wanted_filter,
             batch_rows=rows,
-            batch_bytes=chunk_bytes,
+            batch_bytes=chunk_bytes * COLUMNS_AHEAD if columns else chunk_bytes,
             verify=request.verify if request.HasField("verify") else None,
         )
         for batch in frames:

@@ -7,16 +7,19 @@ is asked for again, from where the last whole chunk ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import grpc
+import numpy as np
+import pyarrow as pa
 
 from broker_core.clients.remoting.retry import Backoff, Deadline
-from broker_core.codec.decode import decode
+from broker_core.codec.decode import decode, schema_of
+from broker_core.codec.texts import repeated
 from broker_core.errors import UnavailableError
-from broker_core.types import ColumnBatch, LogicalOffset, OffsetRange
+from broker_core.types import ColumnBatch, LogicalOffset, OffsetRange, QueueRef
 from broker_core.wire import broker_pb2 as pb
 from broker_core.wire.columns import unpack_columns
 from broker_core.wire.frames import Chunk, Flag, unpack
@@ -45,14 +48,42 @@ def pull_columns(
     message_filter: MessageFilter | None,
     request: pb.Pull,
 ) -> Iterator[ColumnBatch]:
-    """The same as columns, those that `request` names; decoded here if the broker did not."""
+    """The same as columns, those that `request` names; decoded here if the broker did not.
+
+    What is the same for the whole queue, or follows from the offset, does not travel.
+    """
     columns, queue = tuple(request.columns), wanted.queue
+    asked = _asked(columns, is_dense=message_filter is None)
+    del request.columns[:]
+    request.columns.extend(asked)
     for chunk in _chunks(connection, wanted, message_filter, request):
         if chunk.flags & Flag.COLUMNS:
-            rows = unpack_columns(chunk, columns)
+            sent = dict(zip(asked, unpack_columns(chunk, asked).columns, strict=True))
+            rows = _completed(sent, columns, queue, chunk.next_offset)
         else:
             rows = decode(chunk.frames(queue, connection.address.text), columns, queue.broker_name)
         yield ColumnBatch(rows, LogicalOffset(chunk.next_offset))
+
+
+def _asked(columns: Sequence[str], *, is_dense: bool) -> list[str]:
+    """The columns that the broker has to send, one at least: they tell how many rows there are."""
+    known = {"topic", "brokerName", "queueId"} | ({"queueOffset"} if is_dense else set())
+    return [name for name in columns if name not in known] or list(columns[:1])
+
+
+def _completed(
+    sent: Mapping[str, pa.Array], columns: Sequence[str], queue: QueueRef, next_offset: int
+) -> pa.RecordBatch:
+    """The columns that were sent, and those that are known; no offset was left out then."""
+    count = len(next(iter(sent.values())))
+    known: dict[str, Callable[[], pa.Array]] = {
+        "topic": lambda: repeated(queue.topic, count),
+        "brokerName": lambda: repeated(queue.broker_name, count),
+        "queueId": lambda: pa.repeat(pa.scalar(queue.queue_id, type=pa.int32()), count),
+        "queueOffset": lambda: pa.array(np.arange(next_offset - count, next_offset)),
+    }
+    arrays = [sent[name] if name in sent else known[name]() for name in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
 
 
 def _chunks(

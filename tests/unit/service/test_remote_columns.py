@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from broker_core.codec.frames import FrameBatch
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.service import reading
 from broker_core.types import LogicalOffset, OffsetRange
+from broker_core.wire.columns import pack_columns
 from broker_core.wire.frames import pack_frames
 from tests.kit.served import served
 
@@ -42,7 +44,17 @@ def everything(broker: RemoteBroker) -> OffsetRange:
 
 
 @pytest.mark.parametrize("tags", [None, "even"])
-@pytest.mark.parametrize("columns", [("body", "queueOffset"), ALL_COLUMNS])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        ("body", "queueOffset"),
+        ("queueOffset",),
+        ("topic", "brokerName", "queueId"),
+        ("queueId", "property:topic", "queueOffset", "keys"),
+        ALL_COLUMNS,
+    ],
+    ids=lambda columns: "all" if columns is ALL_COLUMNS else ",".join(columns),
+)
 def test_columns_are_those_of_the_records(
     broker: RemoteBroker, columns: tuple[str, ...], tags: str | None
 ) -> None:
@@ -54,11 +66,39 @@ def test_columns_are_those_of_the_records(
         decode(frames, columns, wanted.queue.broker_name)
         for frames in broker.pull(wanted, message_filter=wish)
     ]
-    assert len(found) > 1
     assert found[-1].next_offset == COUNT
     assert pa.Table.from_batches([each.rows for each in found]).equals(
         pa.Table.from_batches(expected)
     )
+
+
+def test_columns_come_in_chunks(broker: RemoteBroker) -> None:
+    found = list(broker.pull_columns(everything(broker), ALL_COLUMNS))
+
+    assert len(found) > 1
+    assert [each.next_offset for each in found] == list(
+        accumulate(each.rows.num_rows for each in found)
+    )
+
+
+def test_what_is_known_of_a_queue_does_not_travel(
+    broker: RemoteBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def seen(frames: FrameBatch, columns: tuple[str, ...], chunk_bytes: int) -> Iterator[bytes]:
+        asked.append(columns)
+        return pack_columns(frames, columns, chunk_bytes)
+
+    monkeypatch.setattr(reading, "pack_columns", seen)
+    columns = ["topic", "body", "brokerName", "queueOffset", "queueId"]
+
+    list(broker.pull_columns(everything(broker), columns))
+    assert set(asked) == {("body",)}
+
+    asked.clear()
+    list(broker.pull_columns(everything(broker), columns, message_filter=MessageFilter.of("odd")))
+    assert set(asked) == {("body", "queueOffset")}
 
 
 def test_a_broker_that_sends_records_is_understood(
