@@ -110,7 +110,8 @@ def decode(
     """The records of a batch as rows; CorruptRecordError for the first that does not check."""
     schema = schema_of(columns)
     if not len(frames):
-        return pa.RecordBatch.from_pylist([], schema=schema)
+        nothing = [pa.nulls(0, field.type) for field in schema]
+        return pa.RecordBatch.from_arrays(nothing, schema=schema)
     decoder: _Columns | None = None
     if compiled.is_worth(len(frames)):
         decoder = _compiled_columns(frames, broker_name, columns)

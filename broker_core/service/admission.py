@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
+from broker_core.broker.half_messages import common_topic
 from broker_core.codec import layout
 from broker_core.codec.copies import Route
 from broker_core.codec.decode import property_columns
@@ -90,7 +91,7 @@ class Admitted:
             topic = route.topics[code]
             if self.fields is not None and _is_passage(topic, self.purpose):
                 here = rows.start + np.flatnonzero(codes == code)
-                found |= _destinations(self.fields.frames, topic, here)
+                found |= _destinations(self.fields, topic, here)
             else:
                 found.add(topic)
         return found
@@ -114,7 +115,8 @@ def admit(
     _check_bodies(fields, broker.writer.settings.max_message_bytes)
     route = _route(fields)
     for code, topic in enumerate(route.topics):
-        _check_topic(broker, fields, topic, route.topic_codes == code, purpose)
+        rows = np.flatnonzero(route.topic_codes == code)
+        _check_topic(broker, fields, topic, route.queue_ids[rows], rows, purpose)
     bounds = np.cumsum([len(request) for request in requests]).tolist()
     _put_born_hosts(data, starts, requests, bounds)
     _put_host(data, starts + layout.STORE_HOST, store_host)
@@ -166,35 +168,41 @@ def _check_bodies(fields: RecordFields, limit: int) -> None:
 
 def _route(fields: RecordFields) -> Route:
     """Where the records say that they go."""
+    queue_ids = fields.integer("queueId").astype(np.int32)
+    if fields.topic is not None:
+        return Route((fields.topic,), np.zeros_like(queue_ids), queue_ids)
     column = spans(fields.frames.buffer, fields.topic_starts, fields.topic_lengths)
     encoded = pc.dictionary_encode(column)
     topics = [raw.decode("utf-8", "replace") for raw in encoded.dictionary.to_pylist()]
     codes = encoded.indices.to_numpy().astype(np.int32)
-    return Route(topics, codes, fields.integer("queueId").astype(np.int32))
+    return Route(topics, codes, queue_ids)
 
 
 def _check_topic(
     broker: EmbeddedBroker,
     fields: RecordFields,
     topic: str,
-    is_here: NDArray[np.bool_],
+    queue_ids: NDArray[np.int32],
+    rows: NDArray[np.intp],
     purpose: Purpose,
 ) -> None:
-    """Raise unless the messages of one topic may be sent there."""
+    """Raise unless the messages of one topic, those in `rows`, may be sent there."""
     if _is_passage(topic, purpose):
-        for name in _destinations(fields.frames, topic, np.flatnonzero(is_here)):
+        for name in _destinations(fields, topic, rows):
             broker.require_writable(name)
     elif is_the_brokers(topic) or purpose is Purpose.PREPARE:
         message = f"A client can't {purpose.value} messages in topic {topic!r}."
         raise RequestError(message)
     else:
-        queue_ids = fields.integer("queueId")[is_here]
         broker.require_writable(topic, int(queue_ids.min()), int(queue_ids.max()))
 
 
-def _destinations(whole: FrameBatch, topic: str, rows: NDArray[np.intp]) -> set[str]:
+def _destinations(fields: RecordFields, topic: str, rows: NDArray[np.intp]) -> set[str]:
     """Where messages belong that pass through a system topic."""
-    frames = replace(whole.select(rows), verify=False)
+    common = common_topic(fields) if len(rows) == len(fields.frames) else None
+    if common is not None and common != SCHEDULE_TOPIC:
+        return {common}
+    frames = replace(fields.frames.select(rows), verify=False)
     column = property_columns(frames, [REAL_TOPIC])[REAL_TOPIC]
     found: set[str | None] = set(column.unique().to_pylist())
     if SCHEDULE_TOPIC in found:  # half and delayed at once: both places are named

@@ -70,8 +70,10 @@ def _writing(scratch: Path, rows: DataFrame, delivery: str) -> Turn:
     store = scratch / f"write-{delivery}"
 
     def turn() -> Seconds:
-        shutil.rmtree(store, ignore_errors=True)
-        return save_seconds(rows, new_store(store), delivery)
+        try:
+            return save_seconds(rows, new_store(store), delivery)
+        finally:
+            shutil.rmtree(store)  # not before the next turn, which needs the memory that this frees
 
     return turn
 

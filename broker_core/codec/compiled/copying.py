@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from numba import types
 
 from broker_core.codec import layout
-from broker_core.codec.compiled.encoding import TEXTS, TOPICS
+from broker_core.codec.compiled.encoding import TEXTS, TOPICS, put_ending
 from broker_core.codec.compiled.words import (
     BOOLEAN,
     BYTES_OUT,
@@ -20,7 +20,6 @@ from broker_core.codec.compiled.words import (
     copy,
     kernel,
     load_i32,
-    store_i16,
     store_i32,
     store_i64,
 )
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.compiled.arguments import Texts
+    from broker_core.codec.compiled.encoding import Topics
 
 _PREPARED = layout.BODY - layout.PREPARED_OFFSET
 _RECONSUMED = layout.BODY - layout.RECONSUME_TIMES
@@ -57,7 +57,7 @@ def copy_originals(
     originals: Texts,
     fixed: NDArray[np.int64],
     properties: Texts,
-    topics: tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]],
+    topics: Topics,
     codes: NDArray[np.int32],
     queue_ids: NDArray[np.int32],
     prepared: NDArray[np.int64],
@@ -70,17 +70,15 @@ def copy_originals(
     before the body. `flag_bits` are those of SYSFLAG to keep, and those to set.
     """
     data, places, body_lengths = originals
-    text_data, text_starts, text_lengths = properties
-    topic_data, topic_bounds, magics = topics
+    magics = topics[2]
     keep, put = flag_bits
     a_half = 1 if len(prepared) > 1 else 0
     for row in range(len(starts)):
         at = starts[row]
-        code = codes[row]
         length = fixed[row] + body_lengths[row]
         copy(out, at, data, places[row], length)
         store_i32(out, at, sizes[row])
-        store_i32(out, at + layout.MAGIC, magics[code])
+        store_i32(out, at + layout.MAGIC, magics[codes[row]])
         store_i32(out, at + layout.QUEUE_ID, queue_ids[row])
         flags = load_i32(data, places[row] + layout.SYS_FLAG)
         store_i32(out, at + layout.SYS_FLAG, (flags & keep) | put)
@@ -89,11 +87,4 @@ def copy_originals(
         if forgets_retries:
             store_i32(out, at + layout.FLAG, 0)
             store_i32(out, body - _RECONSUMED, 0)
-        at += length
-        topic_start = topic_bounds[code]
-        length = topic_bounds[code + 1] - topic_start
-        copy(out, at, topic_data, topic_start, length)
-        at += length
-        length = text_lengths[row]
-        store_i16(out, at, length)
-        copy(out, at + 2, text_data, text_starts[row], length)
+        put_ending(out, at + length, topics, codes[row], properties, row)

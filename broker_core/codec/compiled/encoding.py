@@ -20,6 +20,7 @@ from broker_core.codec.compiled.words import (
     INT64S,
     copy,
     kernel,
+    part,
     store_i16,
     store_i32,
     store_i64,
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.compiled.arguments import Texts
+
+    Topics = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]
+    """Texts (length and topic) one after another, their bounds, and a magic number each."""
 
 TEXTS = types.Tuple((BYTES, INT64S, INT64S))
 TOPICS = types.Tuple((BYTES, INT64S, INT32S))
@@ -43,6 +47,27 @@ _CRC_MASK = layout.CRC_MASK
 _BODY_LENGTH = layout.BODY - layout.BODY_LENGTH
 _PREPARED = layout.BODY - layout.PREPARED_OFFSET
 _RECONSUMED = layout.BODY - layout.RECONSUME_TIMES
+
+
+@part
+def put_ending(
+    out: NDArray[np.uint8],
+    at: int,
+    topics: Topics,
+    code: int,
+    properties: Texts,
+    row: int,
+) -> None:
+    """Put what comes behind the body: topic and properties, each with its length."""
+    topic_data, topic_bounds, _ = topics
+    text_data, text_starts, text_lengths = properties
+    topic_start = topic_bounds[code]
+    length = topic_bounds[code + 1] - topic_start
+    copy(out, at, topic_data, topic_start, length)
+    at += length
+    length = text_lengths[row]
+    store_i16(out, at, length)
+    copy(out, at + 2, text_data, text_starts[row], length)
 
 
 @kernel(
@@ -65,20 +90,18 @@ def encode_records(
     template: NDArray[np.uint8],
     bodies: Texts,
     properties: Texts,
-    topics: tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]],
+    topics: Topics,
     codes: NDArray[np.int32],
     ints: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]],
     longs: tuple[NDArray[np.int64], NDArray[np.int64]],
 ) -> None:
     """Fill `out` with records at `starts`, which leave room for exactly their `sizes`.
 
-    `topics` are texts (length and topic) one after another, their bounds, and a magic number
-    each. `ints` are queue id, flag, system flag and reconsume times, `longs` born time and
+    `ints` are queue id, flag, system flag and reconsume times, `longs` born time and
     prepared offset.
     """
     body_data, body_starts, body_lengths = bodies
-    text_data, text_starts, text_lengths = properties
-    topic_data, topic_bounds, magics = topics
+    magics = topics[2]
     queue_ids, flags, sys_flags, reconsumed = ints
     born, prepared = longs
     fixed = len(template)
@@ -90,11 +113,10 @@ def encode_records(
     a_half = 1 if len(prepared) > 1 else 0
     for row in range(len(starts)):
         at = starts[row]
-        code = codes[row]
         length = body_lengths[row]
         copy(out, at, template, 0, fixed)
         store_i32(out, at, sizes[row])
-        store_i32(out, at + layout.MAGIC, magics[code])
+        store_i32(out, at + layout.MAGIC, magics[codes[row]])
         crc = crc32(body_data, body_starts[row], length)
         store_i32(out, at + layout.BODY_CRC, crc & _CRC_MASK)
         store_i32(out, at + _QUEUE_ID, queue_ids[row * a_queue])
@@ -106,14 +128,7 @@ def encode_records(
         store_i64(out, at - _PREPARED, prepared[row * a_half])
         store_i32(out, at - _BODY_LENGTH, length)
         copy(out, at, body_data, body_starts[row], length)
-        at += length
-        topic_start = topic_bounds[code]
-        length = topic_bounds[code + 1] - topic_start
-        copy(out, at, topic_data, topic_start, length)
-        at += length
-        length = text_lengths[row]
-        store_i16(out, at, length)
-        copy(out, at + 2, text_data, text_starts[row], length)
+        put_ending(out, at + length, topics, codes[row], properties, row)
 
 
 @kernel(types.void, BYTES_OUT, INT64S, INT64S, INT64S, INT64S, INT64)
