@@ -17,6 +17,8 @@ from broker_core.codec.record import Record, encode_record
 from broker_core.errors import BrokerError, IllegalMessageError, RequestError, TopicNotFoundError
 from broker_core.service.admission import Purpose, Records, admit
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 GOOD = Record("t", 1, 0, 0, b"body", b"TAGS\x01A\x02", born_timestamp=5)
 
 
@@ -123,6 +125,19 @@ def test_only_half_messages_are_prepared(broker: EmbeddedBroker) -> None:
     nowhere = replace(half, properties=b"")
     with pytest.raises(RequestError, match="where it belongs"):
         admit(broker, [request(nowhere)], Purpose.PREPARE)
+
+
+def test_every_half_message_must_be_for_a_topic_that_is_there(broker: EmbeddedBroker) -> None:
+    def half(topic: str, queue_id: int) -> Record:
+        text = f"TAGS\x01A\x02REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02".encode()
+        return replace(GOOD, topic="RMQ_SYS_TRANS_HALF_TOPIC", queue_id=0, properties=text)
+
+    admitted = admit(broker, [request(half("t", 0), half("t", 1))], Purpose.PREPARE)
+
+    assert admitted.topics(0) == {"t"}
+    for topic in ("u", "nope"):  # as long as the other, and not
+        with pytest.raises(TopicNotFoundError, match=topic):
+            admit(broker, [request(half("t", 0), half(topic, 1))], Purpose.PREPARE)
 
 
 def test_a_half_message_that_is_delayed_is_for_its_last_topic(broker: EmbeddedBroker) -> None:
