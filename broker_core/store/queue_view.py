@@ -46,7 +46,7 @@ EntrySelect = Callable[["NDArray[np.void]"], "NDArray[np.intp]"]
 """Decides which rows of a stretch of entries are wanted; damaged ones (`is_damaged`) always are."""
 # How many entries before the first readable one are looked at for a sign of damage.
 _WINDOW = 16
-# Entries that are selected from at a time: they stay in a core's cache until they are dropped.
+# Entries that are selected from at a time: most of them share a file, so they need not be copied.
 _SELECTED_ENTRIES = 1 << 17
 
 
