@@ -25,7 +25,7 @@ from broker_core.broker.finding import APACHE_LIMIT, as_table, find_by_id, find_
 from broker_core.broker.messages import message_properties, single_message
 from broker_core.broker.topics import PERM_WRITE
 from broker_core.broker.transactions import Transactions
-from broker_core.clients.reading import TableWish, range_between
+from broker_core.clients.reading import TableWish, range_between, require_batch_limits
 from broker_core.closing import Closing
 from broker_core.codec.ids import UniqueIds, offset_id
 from broker_core.codec.javahash import index_hash, java_hash
@@ -231,6 +231,7 @@ class EmbeddedBroker(Closing):
         verify: bool | None = None,
     ) -> Iterator[FrameBatch]:
         """Return the messages of a range as frame batches, filtered before they are copied."""
+        require_batch_limits(batch_rows, batch_bytes)
         queue = wanted.queue
         self._require(queue.topic, queue.queue_id, queue.broker_name)
         pipeline = self._pipeline(queue.topic, message_filter)

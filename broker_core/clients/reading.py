@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from broker_core.codec.decode import DEFAULT_COLUMNS, decode, schema_of
+from broker_core.errors import RequestError
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 
@@ -43,3 +44,10 @@ def range_between(
         LogicalOffset(bounds[0] if start is None else start),
         LogicalOffset(bounds[1] if end is None else end),
     )
+
+
+def require_batch_limits(batch_rows: int, batch_bytes: int) -> None:
+    """Do nothing if batches can be that small; RequestError if they could hold nothing."""
+    for name, limit in (("batch_rows", batch_rows), ("batch_bytes", batch_bytes)):
+        if limit < 1:
+            raise RequestError(f"Batches can't be made with {name}={limit}; 1 is the least.")

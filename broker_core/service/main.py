@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from broker_core.codec.names import SCHEDULE_TOPIC
@@ -24,6 +21,7 @@ from broker_core.service.core import Core
 from broker_core.service.credentials import Credentials
 from broker_core.service.metrics import Metrics, MetricsPort
 from broker_core.service.server import BrokerServer, Identify, anyone
+from broker_core.service.signals import StopSignals
 from broker_core.service.tls import server_credentials
 from broker_core.service.transient_pool import Committer, PooledWriter
 from broker_core.store.session import now_ms
@@ -202,18 +200,9 @@ def serve(
     for line in settings.warnings():
         _LOG.warning("event=config %s", line)
     broker = BrokerProcess(root, settings, create=create, progress=RecoveryLog())
-    # Not an Event: the handler may run while this thread holds the lock inside Event.wait, and
-    # would wait for it for ever. A SimpleQueue's put is made to be called at any point.
-    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        del frame
-        signals.put(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
-    broker.start()
-    _LOG.info("event=ready store=%s address=%s pid=%d", root, broker.address, os.getpid())
-    _LOG.info("event=stopping signal=%s", signal.Signals(signals.get()).name)
-    broker.stop()
+    with StopSignals() as signals:
+        broker.start()
+        _LOG.info("event=ready store=%s address=%s pid=%d", root, broker.address, os.getpid())
+        _LOG.info("event=stopping signal=%s", signals.wait().name)
+        broker.stop()
     _LOG.info("event=stopped store=%s", root)

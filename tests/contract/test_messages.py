@@ -210,6 +210,16 @@ def test_batches_keep_their_limits_and_say_how_far_they_came(broker: Broker) -> 
     assert ends == [int(batch.offsets[-1]) + 1 for batch in batches]
 
 
+def test_batches_that_could_hold_nothing_are_refused_at_once(broker: Broker) -> None:
+    broker.create_topic("orders", queues=1)
+    broker.append(outgoing(b"a", b"b"))
+
+    with pytest.raises(RequestError, match="batch_rows=0; 1 is the least"):
+        broker.pull(wanted(0, 2), batch_rows=0)
+    with pytest.raises(RequestError, match="batch_bytes=-1; 1 is the least"):
+        broker.pull(wanted(0, 2), batch_bytes=-1)
+
+
 def test_an_empty_range_is_empty(broker: Broker) -> None:
     broker.create_topic("orders", queues=1)
     broker.send("orders", b"x")

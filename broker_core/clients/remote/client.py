@@ -19,7 +19,7 @@ import pyarrow as pa
 from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from broker_core.broker.finding import APACHE_LIMIT
 from broker_core.broker.messages import message_properties, single_record
-from broker_core.clients.reading import TableWish, range_between
+from broker_core.clients.reading import TableWish, range_between, require_batch_limits
 from broker_core.clients.remote.options import RemoteOptions
 from broker_core.clients.remote.process_state import ProcessState
 from broker_core.clients.remote.pulling import pull, pull_columns
@@ -208,6 +208,7 @@ class RemoteBroker(Closing):
         verify: bool | None = None,
     ) -> Iterator[FrameBatch]:
         """Return the messages of a range as frame batches, filtered by the broker."""
+        require_batch_limits(batch_rows, batch_bytes)
         request = pb.Pull(batch_rows=batch_rows, batch_bytes=batch_bytes, verify=verify)
         return pull(self._here.connection, wanted, message_filter, request)
 
@@ -221,6 +222,7 @@ class RemoteBroker(Closing):
         batch_bytes: int = DEFAULT_BATCH_BYTES,
     ) -> Iterator[ColumnBatch]:
         """Return some columns of a range; the broker decodes, and nothing else is sent."""
+        require_batch_limits(batch_rows, batch_bytes)
         request = pb.Pull(batch_rows=batch_rows, batch_bytes=batch_bytes, columns=columns)
         return pull_columns(self._here.connection, wanted, message_filter, request)
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
-from broker_core.clients.reading import TableWish, range_between
+from broker_core.clients.reading import TableWish, range_between, require_batch_limits
 from broker_core.clients.remoting.directory import Directory
 from broker_core.clients.remoting.endpoint import Endpoint
 from broker_core.clients.remoting.finding import Finding
@@ -165,6 +165,7 @@ class ClusterBroker(Closing):
         Tags are filtered by the broker and once more here, where hashes do not collide; SQL92 needs
         `enablePropertyFilter` on the broker (UnsupportedError). Checksums are checked on demand.
         """
+        require_batch_limits(batch_rows, batch_bytes)
         queue = replace(wanted.queue, topic=self._wrap(wanted.queue.topic))
         limits = BatchLimits(batch_rows, batch_bytes, bool(verify))
         ours = replace(wanted, queue=queue)
