@@ -186,16 +186,20 @@ def _hashes(
 
 def _hashes_compiled(located: Located, topics: list[str], *, index_tags: bool) -> _Hashes | None:
     """The same by a kernel; None if a text is beyond it."""
-    from broker_core.codec.compiled.hashing import hash_texts
+    from broker_core.codec.compiled.hashing import hash_properties
+    from broker_core.codec.compiled.properties import BLOCK_BYTES, keys_of
 
+    if len(located.buffer) < BLOCK_BYTES:
+        return None
     count = len(located.starts)
-    tags, keys, unique = _values(located, [TAGS, KEYS, UNIQ_KEY])
+    starts, lengths = _texts(located)
     tags_codes = np.empty(count, dtype=np.int64)
     rows = np.empty(_KEYS_A_RECORD * count, dtype=np.int64)
     hashes = np.empty(len(rows), dtype=np.int32)
-    found = hash_texts(
+    found = hash_properties(
         arguments.octets(located.buffer),
-        (_spans(tags), _spans(keys), _spans(unique)),
+        (arguments.longs(starts), arguments.longs(lengths)),
+        keys_of([TAGS, KEYS, UNIQ_KEY]),
         arguments.ints(located.topic_codes),
         _are_indexed(located),
         (topic_seeds(topics, KEY_MARK), topic_seeds(topics, TAG_MARK)),
@@ -207,14 +211,14 @@ def _hashes_compiled(located: Located, topics: list[str], *, index_tags: bool) -
     return _Hashes(tags_codes, rows[:found], hashes[:found]) if found >= 0 else None
 
 
-def _spans(values: ValueSpans) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    return arguments.longs(values.starts), arguments.longs(values.lengths)
+def _texts(located: Located) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where properties begin, and how long they are."""
+    lengths = located.properties_lengths
+    return located.starts + located.sizes - lengths, lengths
 
 
 def _values(located: Located, names: list[str]) -> list[ValueSpans]:
-    lengths = located.properties_lengths
-    starts = located.starts + located.sizes - lengths
-    return find_values(located.buffer, starts, lengths, names)
+    return find_values(located.buffer, *_texts(located), names)
 
 
 def _are_indexed(located: Located) -> NDArray[np.bool_]:

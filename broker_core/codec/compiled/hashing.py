@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import types
 
+from broker_core.codec.compiled.properties import KEYS, announce, search
 from broker_core.codec.compiled.words import (
+    AHEAD_ROWS,
     BOOLEAN,
     BYTES,
     INT32S,
@@ -27,10 +29,9 @@ from broker_core.codec.compiled.words import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
-    """Starts, lengths."""
+    from broker_core.codec.compiled.properties import Keys
 
-_SPANS = types.UniTuple(INT64S, 2)
+_TAGS, _KEYS, _UNIQUE = range(3)
 _SPACE = 0x20
 _BYTE = np.uint64(0xFF)
 _HIGH_BITS = np.uint64(0x8080808080808080)
@@ -100,7 +101,8 @@ def as_stored(value: Any) -> Any:
 @kernel(
     INT64,
     BYTES,
-    types.UniTuple(_SPANS, 3),
+    types.UniTuple(INT64S, 2),
+    KEYS,
     INT32S,
     types.Array(types.boolean, 1, "C", readonly=True),
     types.UniTuple(INT32S, 2),
@@ -109,9 +111,10 @@ def as_stored(value: Any) -> Any:
     INT64S_OUT,
     INT32S_OUT,
 )
-def hash_texts(
+def hash_properties(
     data: NDArray[np.uint8],
-    spans: tuple[Spans, Spans, Spans],
+    texts: tuple[NDArray[np.int64], NDArray[np.int64]],
+    names: Keys,
     codes: NDArray[np.int32],
     indexed: NDArray[np.bool_],
     seeds: tuple[NDArray[np.int32], NDArray[np.int32]],
@@ -122,30 +125,34 @@ def hash_texts(
 ) -> int:
     """Fill in each record's tags code, and (row, hash) of its index keys; the number of keys.
 
-    `spans` are tags, keys and unique keys; `seeds` the hashes of `topic#` and `topic#T#` for each
-    topic. -1 if a text is not ASCII or there are more keys than room.
+    `texts` are where the properties of records begin and how long they are; `names` those of tags,
+    keys and unique keys; `seeds` the hashes of `topic#` and `topic#T#` for each topic. -1 if a
+    value is not ASCII or there are more keys than room.
     """
-    tags, keys, unique = spans
-    room = len(key_rows)
+    starts, lengths = texts
+    rows, room = len(starts), len(key_rows)
+    places = np.empty(3, dtype=np.int64)
+    sizes = np.empty(3, dtype=np.int64)
     count = 0
-    for row in range(len(codes)):
-        start, length = tags[0][row], tags[1][row]
-        if not is_ascii(data, start, length):
+    for row in range(rows):
+        if row + AHEAD_ROWS < rows:
+            announce(data, starts[row + AHEAD_ROWS])
+        search(data, starts[row], lengths[row], names, places, sizes)
+        if not is_ascii(data, places[_TAGS], sizes[_TAGS]):
             return -1
-        tags_codes[row] = as_int32(java_hash(data, start, length, 0))
+        tags_codes[row] = as_int32(java_hash(data, places[_TAGS], sizes[_TAGS], 0))
         if not indexed[row]:
             continue
         code = codes[row]
         seed = seeds[0][code]
-        start, length = unique[0][row], unique[1][row]
-        if count + 2 > room or not is_ascii(data, start, length):
+        if count + 2 > room or not is_ascii(data, places[_UNIQUE], sizes[_UNIQUE]):
             return -1
-        if length:
+        if sizes[_UNIQUE]:
             key_rows[count] = row
-            key_hashes[count] = as_stored(java_hash(data, start, length, seed))
+            key_hashes[count] = as_stored(java_hash(data, places[_UNIQUE], sizes[_UNIQUE], seed))
             count += 1
-        begin = keys[0][row]
-        end = begin + keys[1][row]
+        begin = places[_KEYS]
+        end = begin + sizes[_KEYS]
         if not is_ascii(data, begin, end - begin):
             return -1
         while begin < end:
@@ -159,10 +166,10 @@ def hash_texts(
                 key_hashes[count] = as_stored(java_hash(data, begin, stop - begin, seed))
                 count += 1
             begin = stop + 1
-        if index_tags and tags[1][row]:
+        if index_tags and sizes[_TAGS]:
             key_rows[count] = row
             key_hashes[count] = as_stored(
-                java_hash(data, tags[0][row], tags[1][row], seeds[1][code])
+                java_hash(data, places[_TAGS], sizes[_TAGS], seeds[1][code])
             )
             count += 1
     return count

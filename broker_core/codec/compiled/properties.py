@@ -115,6 +115,13 @@ def keys_of(names: Sequence[str]) -> Keys:
 
 
 @part
+def announce(data: NDArray[np.uint8], start: int) -> None:
+    """Let the memory of a text come that will be searched soon."""
+    for line in range(_TEXT_LINES):
+        prefetch(data, start + line * LINE_BYTES)
+
+
+@part
 def search(
     data: NDArray[np.uint8],
     start: int,
@@ -195,9 +202,7 @@ def find_spans(
     found_lengths = np.empty(count, dtype=np.int64)
     for row in range(rows):
         if row + AHEAD_ROWS < rows:
-            ahead = starts[row + AHEAD_ROWS]
-            for line in range(_TEXT_LINES):
-                prefetch(data, ahead + line * LINE_BYTES)
+            announce(data, starts[row + AHEAD_ROWS])
         search(data, starts[row], lengths[row], keys, found_starts, found_lengths)
         for key in range(count):
             value_starts[key * rows + row] = found_starts[key]
