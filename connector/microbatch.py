@@ -56,6 +56,10 @@ class MicroBatches:
         self._latest: SourceOffset | None = None
         self._report_loss = policy(fail=options.fail_on_data_loss, warn=log.warning)
 
+    def get_ready(self) -> None:
+        """Do what takes a while before the first batch waits for it."""
+        self._queues.get_ready()
+
     def initial(self) -> SourceOffset:
         """Where a query without a checkpoint starts; the same in every call of this run."""
         if self._initial is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from broker_core import errors as core
@@ -41,6 +42,11 @@ class Queues:
         self._retry = retry
         self._clock = clock
         self._broker: Broker | None = None
+
+    def get_ready(self) -> None:
+        """Open the broker ahead of the first question; if it can't be, the question will say so."""
+        with suppress(core.BrokerError):
+            self._broker = self._broker or self._opener()
 
     def bounds(
         self,
@@ -144,8 +150,7 @@ class Queues:
         attempts = self._retry.attempts
         for attempt in range(1, attempts + 1):
             try:
-                if self._broker is None:
-                    self._broker = self._opener()
+                self._broker = self._broker or self._opener()
                 return question(self._broker)
             except core.BrokerError as error:
                 self.close()

@@ -60,7 +60,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Spark has no limit that combines several, and hands "everything" to a Trigger.Once, which
         must therefore differ from what is returned here.
+
+        It asks once, when a query starts and no batch runs yet: the time to open the broker.
         """
+        self._batches.get_ready()
         limits = self._options.limits
         if limits.max_messages is not None:
             return ReadMaxRows(limits.max_messages)

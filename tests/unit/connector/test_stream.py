@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 
 from broker_core.codec.decode import DEFAULT_COLUMNS
 from connector import opening
-from connector.errors import OptionError, SchemaError
+from connector.errors import ConnectorError, OptionError, SchemaError
 from connector.partition import QueuePartition
 from connector.schema import spark_schema
 from connector.source import RocketMQDataSource
@@ -96,6 +96,41 @@ def test_the_default_limit_is_one_that_spark_knows(
     assert answer == limit
     as_spark_sends_it = vars(answer) | {"_type": type(answer).__name__}
     assert ReadLimitRegistry().get(as_spark_sends_it) == limit
+
+
+def test_the_broker_is_open_before_the_first_batch_asks(
+    store: SourceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[object] = []
+
+    def open_client(*arguments: Any) -> Any:
+        opened.append(arguments)
+        return opening.open_client(*arguments)
+
+    monkeypatch.setattr("connector.stream.open_client", open_client)
+    planner = reader(store, startingOffsets="earliest")
+    planner.getDefaultReadLimit()
+    early = len(opened)
+
+    planner.latestOffset(planner.initialOffset(), ReadAllAvailable())
+
+    assert (early, len(opened)) == (1, 1)
+
+
+def test_a_broker_that_is_missing_at_the_start_is_told_by_the_first_question(
+    tmp_path: Path,
+) -> None:
+    texts = {
+        "broker": f"file:{tmp_path / 'later'}",
+        "subscribe": "t",
+        "fetchoffset.numretries": "1",
+    }
+    planner = RocketMQStreamReader(texts, spark_schema(DEFAULT_COLUMNS))
+
+    planner.getDefaultReadLimit()
+
+    with pytest.raises(ConnectorError, match="later"):
+        planner.initialOffset()
 
 
 def test_limits_hold_unless_everything_is_asked_for(store: SourceStore) -> None:
