@@ -2,7 +2,8 @@
 
 A reply holds few records, a batch is worth its overhead only with many. The replies' bytes are
 joined, so that the codec sees one buffer; only then its records are looked for, and what the
-replies claim to cover is checked against the offsets that the records themselves have.
+replies claim to cover is checked against the offsets that the records themselves have. A reply
+that has many records is a batch by itself: joining would copy it, and out of the processor's cache.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ import numpy as np
 
 from broker_core.clients.remoting.command import Body
 from broker_core.clients.remoting.frame import RemotingProtocolError
-from broker_core.clients.remoting.records import broken_records, record_starts
+from broker_core.clients.remoting.records import broken_records, record_heads
 from broker_core.codec import layout
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.gather import integers
 from broker_core.errors import OffsetRangeError, UnsupportedError
 from broker_core.types import QueueRef
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_MANY_ROWS = 4096
 _INNER_BATCH = int(layout.SysFlag.NEED_UNWRAP | layout.SysFlag.INNER_BATCH)
 
 
@@ -39,11 +40,9 @@ class Reply(NamedTuple):
 
 def cut_behind(reply: Reply, end: int) -> Reply:
     """The reply without records at or behind `end`: a filtered pull may look further than asked."""
-    buffer = np.frombuffer(reply.body, dtype=np.uint8)
-    starts = record_starts(reply.body)
-    offsets = integers(buffer, starts + layout.QUEUE_OFFSET, ">i8")
-    kept = int(np.searchsorted(offsets, end))
-    size = int(starts[kept]) if kept < len(starts) else len(reply.body)
+    heads = record_heads(reply.body)
+    kept = int(np.searchsorted(heads.offsets, end))
+    size = int(heads.starts[kept]) if kept < len(heads.starts) else len(reply.body)
     return Reply(reply.start, min(reply.end, end), kept, reply.body[:size])
 
 
@@ -66,11 +65,14 @@ class BatchBuilder:
     def add(self, reply: Reply) -> Iterator[FrameBatch]:
         """Take the next reply; the batches that are full before it is in."""
         rows, size_bytes = self._rows + reply.rows, self._size_bytes + len(reply.body)
-        if self._rows and (rows > self.batch_rows or size_bytes > self.batch_bytes):
+        is_large = reply.rows >= _MANY_ROWS
+        if self._rows and (is_large or rows > self.batch_rows or size_bytes > self.batch_bytes):
             yield from self.flush()
             rows, size_bytes = reply.rows, len(reply.body)
         self._replies.append(reply)
         self._rows, self._size_bytes = rows, size_bytes
+        if is_large:
+            yield from self.flush()
 
     def flush(self) -> Iterator[FrameBatch]:
         """What has been collected; more than one batch only if a single reply is over a limit."""
@@ -81,17 +83,20 @@ class BatchBuilder:
 
     def _frames(self, replies: list[Reply]) -> FrameBatch:
         joined = replies[0].body if len(replies) == 1 else b"".join(r.body for r in replies)
-        buffer = np.frombuffer(joined, dtype=np.uint8)
         try:
-            starts = record_starts(joined)
+            heads = record_heads(joined)
         except ValueError as error:
             raise broken_records(self.who, error) from error
-        offsets = integers(buffer, starts + layout.QUEUE_OFFSET, ">i8")
+        if heads.flags & _INNER_BATCH:
+            raise UnsupportedError(
+                f"Queue {self.queue} holds batches as single records (queue.type=BatchCQ), which"
+                f" rocketmq:// brokers do not read."
+            )
         frames = FrameBatch(
-            buffer=buffer,
-            starts=starts,
-            sizes=np.diff(starts, append=len(buffer)).astype(np.int32),
-            offsets=offsets,
+            buffer=np.frombuffer(joined, dtype=np.uint8),
+            starts=heads.starts,
+            sizes=heads.sizes,
+            offsets=heads.offsets,
             queue=self.queue,
             next_offset=replies[-1].end,
             name=self.who,
@@ -102,12 +107,6 @@ class BatchBuilder:
 
     def _check(self, frames: FrameBatch, first: int) -> None:
         """Records must be the ones asked for, and, where nothing filters, all of them."""
-        flags = integers(frames.buffer, frames.starts + layout.SYS_FLAG, ">i4")
-        if bool((flags & _INNER_BATCH).any()):
-            raise UnsupportedError(
-                f"Queue {frames.queue} holds batches as single records (queue.type=BatchCQ), which"
-                f" rocketmq:// brokers do not read."
-            )
         offsets = frames.offsets
         if self.is_dense:
             expected = np.arange(first, frames.next_offset, dtype=np.int64)

@@ -7,7 +7,7 @@ the codec's business. A size that leads outside of what was received is a broken
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,47 @@ def record_starts(body: Body) -> NDArray[np.int64]:
     return np.array(starts, dtype=np.int64)
 
 
+class Heads(NamedTuple):
+    """Where records lie, their queue offsets, and the bits of all their system flags."""
+
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    flags: int
+
+
+def record_heads(body: Body) -> Heads:
+    """What the heads of an answer's records say; ValueError if sizes lead astray."""
+    if len(body) >= _LARGE_BYTES and compiled.is_available():
+        found = _heads_compiled(body)
+        if found is not None:
+            return found
+    buffer = np.frombuffer(body, dtype=np.uint8)
+    starts = record_starts(body)
+    flags = integers(buffer, starts + layout.SYS_FLAG, ">i4")
+    return Heads(
+        starts,
+        np.diff(starts, append=len(buffer)).astype(np.int32),
+        integers(buffer, starts + layout.QUEUE_OFFSET, ">i8"),
+        int(np.bitwise_or.reduce(flags)),
+    )
+
+
+def _heads_compiled(body: Body) -> Heads | None:
+    """The same by a kernel; None if sizes lead astray."""
+    from broker_core.codec.compiled.scanning import follow_heads
+
+    buffer = np.frombuffer(body, dtype=np.uint8)
+    most = len(buffer) // layout.MIN_RECORD_BYTES
+    starts, sizes = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int32)
+    offsets = np.empty(most, dtype=np.int64)
+    found, end, flags = follow_heads(buffer, starts, sizes, offsets)
+    if end != len(buffer):
+        return None
+    # There was room for many more.
+    return Heads(starts[:found].copy(), sizes[:found].copy(), offsets[:found].copy(), flags)
+
+
 def _followed(body: Body) -> NDArray[np.int64] | None:
     """The same by a kernel; None if sizes lead astray."""
     buffer = np.frombuffer(body, dtype=np.uint8)
@@ -58,15 +99,14 @@ def _followed(body: Body) -> NDArray[np.int64] | None:
 def record_frames(body: Body, who: str) -> FrameBatch:
     """The records of an answer, of any queues; RemotingProtocolError if it is broken."""
     try:
-        starts = record_starts(body)
+        heads = record_heads(body)
     except ValueError as error:
         raise broken_records(who, error) from error
-    buffer = np.frombuffer(body, dtype=np.uint8)
     return FrameBatch(
-        buffer=buffer,
-        starts=starts,
-        sizes=np.diff(starts, append=len(buffer)).astype(np.int32),
-        offsets=integers(buffer, starts + layout.QUEUE_OFFSET, ">i8"),
+        buffer=np.frombuffer(body, dtype=np.uint8),
+        starts=heads.starts,
+        sizes=heads.sizes,
+        offsets=heads.offsets,
         name=who,
         verify=True,
     )

@@ -75,7 +75,7 @@ class ClusterSettings:
     pull_timeout_ms: int = 120_000
     send_timeout_ms: int = 60_000
     pulls_in_flight: int = 16
-    pull_bytes_in_flight: int = 16 * 1024 * 1024
+    pull_bytes_in_flight: int = 6 * 1024 * 1024
     sends_in_flight: int = 8
     batch_bytes: int = 1024 * 1024
     max_message_size: int = MAX_BODY_BYTES

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +15,8 @@ from hypothesis import strategies as st
 from broker_core.clients.remoting.cluster import ClusterBroker
 from broker_core.clients.remoting.command import Command, RequestCode, ResponseCode
 from broker_core.clients.remoting.frame import RemotingProtocolError
-from broker_core.clients.remoting.records import record_starts
+from broker_core.clients.remoting.pull_batch import BatchBuilder, Reply
+from broker_core.clients.remoting.records import record_heads, record_starts
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.record import Record, decode_record, encode_record
 from broker_core.errors import (
@@ -391,6 +395,50 @@ def test_records_of_any_sizes_are_found(lengths: list[int], is_large: bool) -> N
     starts = record_starts(b"".join(records))
 
     assert starts.tolist() == [sum(map(len, records[:n])) for n in range(len(records))]
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 15)), max_size=600), st.booleans())
+@settings(max_examples=25)
+def test_heads_say_where_records_lie_and_what_they_are(
+    records: list[tuple[int, int]], is_large: bool
+) -> None:
+    encoded = [
+        encode_record(Record("t", 0, 7 + at, 0, bytes(length + 8000 * is_large), sys_flag=flag))
+        for at, (length, flag) in enumerate(records)
+    ]
+
+    heads = record_heads(b"".join(encoded))
+
+    assert heads.starts.tolist() == [sum(map(len, encoded[:n])) for n in range(len(encoded))]
+    assert heads.sizes.tolist() == list(map(len, encoded))
+    assert heads.offsets.tolist() == [7 + at for at in range(len(encoded))]
+    assert heads.flags == reduce(or_, (flag for _, flag in records), 0)
+
+
+@pytest.mark.parametrize("count", [1, 100, 2000])
+def test_heads_that_lead_beyond_the_end_are_an_error(count: int) -> None:
+    record = encode_record(Record("t", 0, 1, 0, bytes(1000)))
+
+    with pytest.raises(ValueError, match="were received"):
+        record_heads(record * count + record[:-1])
+
+
+def test_a_reply_with_many_messages_is_not_copied() -> None:
+    replies = [
+        Reply(first, first + count, count, b"".join(small_record(first + n) for n in range(count)))
+        for first, count in ((0, 10), (10, 5000), (5010, 10), (5020, 10))
+    ]
+    builder = BatchBuilder(QUEUE, "broker", is_dense=True, batch_rows=10_000, batch_bytes=1 << 30)
+
+    batches = [batch for reply in replies for batch in builder.add(reply)] + [*builder.flush()]
+
+    assert [len(batch) for batch in batches] == [10, 5000, 20]
+    assert [at for batch in batches for at in batch.offsets.tolist()] == list(range(5030))
+    assert np.shares_memory(batches[1].buffer, np.frombuffer(replies[1].body, dtype=np.uint8))
+
+
+def small_record(offset: int) -> bytes:
+    return encode_record(Record("t", 0, offset, 0, b"x"))
 
 
 @pytest.mark.parametrize("count", [100, 400])
