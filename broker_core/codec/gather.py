@@ -40,6 +40,11 @@ def integers(
     return found.astype(found.dtype.newbyteorder("="), copy=False)
 
 
+def is_one_number(column: NDArray[Any]) -> bool:
+    """Whether a column is a single number, seen as often as there are rows."""
+    return column.strides == (0,)
+
+
 def fixed_width(
     buffer: NDArray[np.uint8], starts: NDArray[np.int64], width: int
 ) -> NDArray[np.uint8]:

@@ -175,7 +175,7 @@ class Batch:
                     part.fields,
                     queue_offsets=queue_offsets[rows],
                     physical_offsets=physical_offsets[rows],
-                    store_timestamps=np.full(len(part), store_ms, dtype=np.int64),
+                    store_timestamps=np.broadcast_to(np.int64(store_ms), len(part)),
                 )
             )
         return placed

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from broker_core.codec import compiled
+from broker_core.codec.compiled import arguments
 from broker_core.errors import CorruptRecordError
 from broker_core.store.consume_queue_ext import MAX_ADDRESS, has_address
 from broker_core.store.segments import (
@@ -80,6 +81,26 @@ def join_entries(parts: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
         return parts[0]
     raw = [as_bytes(part) for part in parts]
     return np.concatenate(raw).view(ENTRY) if raw else np.empty(0, dtype=ENTRY)
+
+
+def packed_entries(
+    physical_offsets: NDArray[np.int64],
+    sizes: NDArray[np.int32],
+    codes: NDArray[np.int64],
+    rows: NDArray[np.int64],
+) -> NDArray[np.void]:
+    """The entries of some rows of columns."""
+    entries = np.empty(len(rows), dtype=ENTRY)
+    if compiled.is_worth(len(rows)):
+        from broker_core.codec.compiled.entries import pack_entries
+
+        columns = (arguments.longs(physical_offsets), arguments.ints(sizes), arguments.longs(codes))
+        pack_entries(columns, arguments.longs(rows), _PLACES, as_bytes(entries))
+        return entries
+    entries["physical_offset"] = physical_offsets[rows]
+    entries["size"] = sizes[rows]
+    entries["tags_code"] = codes[rows]
+    return entries
 
 
 def tags_codes(entries: NDArray[np.void]) -> NDArray[np.int64]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.store.consume_queue import ENTRY
+from broker_core.codec.gather import is_one_number
+from broker_core.store.consume_queue import packed_entries
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,11 +85,7 @@ def group_by_queue(
 
 def queue_entries(fields: DispatchFields, rows: NDArray[np.int64]) -> NDArray[np.void]:
     """The consume-queue entries of these records."""
-    entries = np.empty(len(rows), dtype=ENTRY)
-    entries["physical_offset"] = fields.physical_offsets[rows]
-    entries["size"] = fields.sizes[rows]
-    entries["tags_code"] = fields.tags_codes[rows]
-    return entries
+    return packed_entries(fields.physical_offsets, fields.sizes, fields.tags_codes, rows)
 
 
 class Dispatcher:
@@ -121,4 +118,6 @@ class Dispatcher:
         if self._index is None or not len(hashes):
             return
         rows = fields.index_rows[skip:]
-        self._index.put(hashes, fields.physical_offsets[rows], fields.store_timestamps[rows])
+        times = fields.store_timestamps
+        times = np.broadcast_to(times[0], len(rows)) if is_one_number(times) else times[rows]
+        self._index.put(hashes, fields.physical_offsets[rows], times)

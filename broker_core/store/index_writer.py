@@ -23,6 +23,7 @@ import numpy as np
 
 from broker_core.codec import compiled
 from broker_core.codec.compiled import arguments
+from broker_core.codec.gather import is_one_number
 from broker_core.errors import CorruptRecordError
 from broker_core.store import index_file
 from broker_core.store.files import Failpoint
@@ -389,7 +390,10 @@ def seconds_since(
     The first entry of a file is counted from the begin time it inherited, before its own becomes
     the file's: visible only in a comparison of bytes.
     """
-    seconds = np.clip((store_timestamps - after.begin_timestamp) // 1000, 0, _MAX_SECONDS)
+    times = store_timestamps[:1] if is_one_number(store_timestamps) else store_timestamps
+    seconds = np.clip((times - after.begin_timestamp) // 1000, 0, _MAX_SECONDS)
+    if len(times) < len(store_timestamps):
+        seconds = np.full(len(store_timestamps), seconds[0])
     if before.entry_count <= FIRST_ENTRY:
         inherited = before.begin_timestamp
         elapsed = (int(store_timestamps[0]) - inherited) // 1000 if inherited > 0 else 0

@@ -1,4 +1,4 @@
-"""Consume-queue entries in one walk, as columns or by tag; twins of store/consume_queue.py's.
+"""Consume-queue entries in one walk, to columns, out of them, or by tag; twins of the store's own.
 
 The layout is stated there; the store hands its places over.
 """
@@ -12,14 +12,18 @@ from numba import types
 
 from broker_core.codec.compiled.words import (
     BYTES,
+    BYTES_OUT,
     INT32S,
     INT32S_OUT,
     INT64,
+    INT64S,
     INT64S_OUT,
     kernel,
     load_i32,
     load_i64,
     prefetch,
+    store_i32,
+    store_i64,
 )
 
 if TYPE_CHECKING:
@@ -45,6 +49,24 @@ def unpack_entries(
     for row in range(len(sizes)):
         offsets[row] = load_i64(data, row * width + at_offset)
         sizes[row] = load_i32(data, row * width + at_size)
+
+
+@kernel(types.void, types.Tuple((INT64S, INT32S, INT64S)), INT64S, _PLACES, BYTES_OUT)
+def pack_entries(
+    columns: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]],
+    rows: NDArray[np.int64],
+    places: tuple[int, int, int, int],
+    data: NDArray[np.uint8],
+) -> None:
+    """The entries of some rows: physical offsets, sizes and tags codes, packed."""
+    offsets, sizes, tags_codes = columns
+    at_offset, at_size, at_tags, width = places
+    at = 0
+    for row in rows:
+        store_i64(data, at + at_offset, offsets[row])
+        store_i32(data, at + at_size, sizes[row])
+        store_i64(data, at + at_tags, tags_codes[row])
+        at += width
 
 
 @kernel(types.UniTuple(INT64, 2), BYTES, _PLACES, INT64, INT32S, INT64S_OUT)
