@@ -7,9 +7,9 @@ and the medians of the others make the ratio.
 
 from __future__ import annotations
 
-import mmap
 import os
 import platform
+import shutil
 import statistics
 import sys
 import time
@@ -22,8 +22,9 @@ WARM_UP_ROUNDS = 3
 """Rounds that do not count: compilers are at work, and a virtual machine gets memory that it
 touches for the first time ten times slower than memory it has had before."""
 
-_TOUCHED_BYTES = 2 << 30
-_BLOCK_BYTES = 16 << 20
+_TOUCHED_BYTES = 3 << 29
+_BLOCK_BYTES = 4 << 20
+_BLOCK = bytes(_BLOCK_BYTES)
 
 Seconds = float
 Turn = Callable[[], Seconds]
@@ -92,16 +93,20 @@ def take_turns(
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def touch_memory() -> None:
-    """Use memory and free it, so that a turn that writes files finds some at hand.
+def touch_memory(scratch: Path) -> None:
+    """Write a file and delete it, so that a turn that writes files finds memory at hand.
 
     A virtual machine may give freed memory back to its host within a second, and gets it back ten
-    times slower than it writes: turns would be measured by the pauses before them.
+    times slower than it writes: turns would be measured by the pauses before them. Memory that
+    a program had used and freed does not help: files get next what was a file's before.
     """
-    size = min(_TOUCHED_BYTES, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") // 2)
-    with mmap.mmap(-1, max(size, _BLOCK_BYTES)) as memory:
-        for start in range(0, len(memory) - _BLOCK_BYTES + 1, _BLOCK_BYTES):
-            memory[start : start + _BLOCK_BYTES] = bytes(_BLOCK_BYTES)
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") // 8
+    size = min(_TOUCHED_BYTES, size, shutil.disk_usage(scratch).free // 4)
+    path = scratch / "touched"
+    with path.open("wb", buffering=0) as file:
+        for _ in range(0, size, _BLOCK_BYTES):
+            file.write(_BLOCK)
+    path.unlink()
 
 
 def rate_figure(

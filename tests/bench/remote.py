@@ -86,7 +86,7 @@ def _sinks(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
                         "remote": partial(save_seconds, rows, address, delivery),
                         "embedded": partial(save_seconds, rows, new_store(own), delivery),
                     }
-                    times = take_turns(turns, before=touch_memory)
+                    times = take_turns(turns, before=lambda: touch_memory(scratch))
                 shutil.rmtree(own)
                 yield rate_figure(
                     name, ROWS, times["remote"], times["embedded"], columns="keys,body"

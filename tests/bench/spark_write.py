@@ -45,7 +45,7 @@ def run(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
         if broker:
             turns["kafka"] = lambda: _seconds(lambda: _to_kafka(rows, broker))
         tell("write")
-        times = take_turns(turns, before=touch_memory)
+        times = take_turns(turns, before=lambda: touch_memory(scratch))
     peers = {
         "write.exactly_once.vs_kafka": ("exactly-once", "kafka"),
         "write.at_least_once.vs_kafka": ("at-least-once", "kafka"),
