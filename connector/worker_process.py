@@ -4,7 +4,8 @@ Spark forks a worker and lets it do one task after another, with a full collecti
 each. Two things make every task wait, and both can be helped from inside:
 
 - The collector goes through some hundred thousand objects that belong to modules and stay for the
-  life of the process. Frozen after the first task, they are left alone.
+  life of the process. Frozen, they are left alone. That is done whenever there are many new ones:
+  modules come by and by, and the collector also runs in the middle of their coming.
 - Spark sends a task in two pieces, without TCP_NODELAY: what is to be done, then its input. The
   second leaves when the first has been acknowledged, and Linux puts that off by 40 ms once a socket
   has answered to something it received. TCP_QUICKACK makes it forget that, up to the next answer;
@@ -24,6 +25,9 @@ from typing import Any
 
 _OPEN_FILES = Path("/proc/self/fd")
 _OLDEST = 2
+_MANY_OBJECTS = 20_000
+_MOST_TIMES = 8
+"""Objects of tasks may be frozen along, so this is not done for ever."""
 
 
 @cache
@@ -37,15 +41,15 @@ class _BetweenTasks:
 
     def __init__(self, connections: list[socket.socket]) -> None:
         self._connections = connections
-        self._is_frozen = False
+        self._times_left = _MOST_TIMES
 
     def collected(self, phase: str, info: dict[str, Any]) -> None:
         """Called by the collector before (`start`) and after (`stop`) a collection."""
         if phase != "stop" or info["generation"] != _OLDEST:
             return
-        if not self._is_frozen:
+        if self._times_left and len(gc.get_objects(_OLDEST)) > _MANY_OBJECTS:
             gc.freeze()
-            self._is_frozen = True
+            self._times_left -= 1
         for each in self._connections:
             with suppress(OSError):  # the other side is gone
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

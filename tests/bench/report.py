@@ -39,8 +39,9 @@ A figure is a ratio, because rates of one machine say little about another. Ours
 turns in one run; the first three turns of each are thrown away, and the medians of at least three
 others make the ratio. Messages have bodies of 100 bytes, a tag, a key and a unique key, in 4
 queues; pages are in memory. Spark runs as `local[2]`, streams read the whole topic as one
-micro-batch, and every read ends in `noop`. Before each turn that writes, a file is written and deleted:
-a virtual machine gives freed memory back to its host, and getting it again is slower than writing.
+micro-batch, and every read ends in `noop`. Before each turn that writes, a file is written and
+deleted: a virtual machine gives freed memory back to its host, and getting it again is slower than
+writing.
 
 The peers are real: Spark's own Kafka source and sink on a Kafka broker that runs on the same
 machine. *The ceiling* is a Python source that does nothing but hand Arrow batches to Spark that

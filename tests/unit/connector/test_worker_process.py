@@ -50,21 +50,41 @@ for _ in range(2):
     assert told == ["0", "1", "0", "1"]
 
 
-def test_what_stays_is_frozen_once_after_the_first_task() -> None:
+def test_what_stays_is_frozen_after_a_task_if_it_is_much() -> None:
     told = run(
         """
 settle_in()
 settle_in()
 print(len(gc.callbacks), gc.get_freeze_count() > 0)
+module = [[] for _ in range(30_000)]
 gc.collect()
 first = gc.get_freeze_count()
-kept = [[] for _ in range(1000)]
+few = [[] for _ in range(1000)]
 gc.collect()
-print(first > 1000, gc.get_freeze_count() - first < 1000)
+print(first > 30_000, gc.get_freeze_count() - first < 1000)
+later = [[] for _ in range(30_000)]
+gc.collect()
+print(gc.get_freeze_count() - first > 30_000)
 """
     )
 
-    assert told == ["1", "False", "True", "True"]
+    assert told == ["1", "False", "True", "True", "True"]
+
+
+def test_freezing_comes_to_an_end() -> None:
+    told = run(
+        """
+settle_in()
+kept, counts = [], []
+for _ in range(20):
+    kept.append([[] for _ in range(30_000)])
+    gc.collect()
+    counts.append(gc.get_freeze_count())
+print(counts[0] < counts[1], counts[-2] == counts[-1], counts[-1] < 12 * 30_000)
+"""
+    )
+
+    assert told == ["True", "True", "True"]
 
 
 def test_a_connection_that_was_closed_does_no_harm() -> None:
