@@ -16,6 +16,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+from pyspark.sql import DataFrame
+
 from broker_core import open_broker
 from tests.bench.data import QUEUES, TOPIC
 from tests.bench.figure import (
@@ -29,7 +31,7 @@ from tests.bench.figure import (
     touch_memory,
 )
 from tests.bench.spark_session import session
-from tests.bench.spark_write import ROWS, cached_rows, new_store, save_seconds
+from tests.bench.spark_write import ROWS, WRITES, cached_rows, new_store, save_seconds
 from tests.kit.served import ROOT, ServeCommand
 from tests.load.loading import SENT, load
 
@@ -44,6 +46,7 @@ SENDS = {
 }
 FOLLOW = "follow.remote.vs_echo"
 NAMES = (*SINKS, *SENDS, FOLLOW)
+_EVERYTHING = 1 << 62
 
 
 def run(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
@@ -74,7 +77,7 @@ def served(store: Path) -> Iterator[str]:
 
 
 def _sinks(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
-    """Both stores grow over the rounds: a server has to get warm too."""
+    """One server and one store for all rounds: a server has to get warm too."""
     with session(scratch, kafka=False) as spark:
         rows = cached_rows(spark)
         for name, delivery in SINKS.items():
@@ -83,14 +86,23 @@ def _sinks(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
                 own = scratch / "sink"
                 with served(scratch / "sink-remote") as address:
                     turns: dict[str, Turn] = {
-                        "remote": partial(save_seconds, rows, address, delivery),
-                        "embedded": partial(save_seconds, rows, new_store(own), delivery),
+                        "remote": partial(_save, rows, address, delivery),
+                        "embedded": partial(_save, rows, new_store(own), delivery),
                     }
-                    times = take_turns(turns, before=lambda: touch_memory(scratch))
+                    times = take_turns(turns, WRITES, before=lambda: touch_memory(scratch))
                 shutil.rmtree(own)
                 yield rate_figure(
                     name, ROWS, times["remote"], times["embedded"], columns="keys,body"
                 )
+
+
+def _save(rows: DataFrame, address: str, delivery: str) -> Seconds:
+    """Write all rows; afterwards delete what is full, before the system begins to write it out."""
+    try:
+        return save_seconds(rows, address, delivery)
+    finally:
+        with open_broker(address, mode="rw") as broker:
+            broker.delete_before(_EVERYTHING)
 
 
 # Single messages

@@ -27,6 +27,8 @@ from tests.bench.spark_session import session
 
 NAMES = ("write.exactly_once.vs_kafka", "write.at_least_once.vs_kafka", "write.vs_ceiling")
 ROWS = 1_000_000
+WRITES = 7
+"""Rounds that count: a write takes a second, and each meets memory and disk in another state."""
 
 
 def run(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
@@ -45,7 +47,7 @@ def run(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
         if broker:
             turns["kafka"] = lambda: _seconds(lambda: _to_kafka(rows, broker))
         tell("write")
-        times = take_turns(turns, before=lambda: touch_memory(scratch))
+        times = take_turns(turns, WRITES, before=lambda: touch_memory(scratch))
     peers = {
         "write.exactly_once.vs_kafka": ("exactly-once", "kafka"),
         "write.at_least_once.vs_kafka": ("at-least-once", "kafka"),
