@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from broker_core.codec import compiled
+from broker_core.codec.compiled import arguments
+
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
+_COMPILED = (np.dtype(">i4"), np.dtype(">i8"))
 _FIXED_MAX = 512
 _WORTH_PITCH = 16
 _INT32_MAX = 2**31 - 1
@@ -36,8 +40,24 @@ def integers(
     buffer: NDArray[np.uint8], positions: NDArray[np.int64], dtype: DTypeLike
 ) -> NDArray[Any]:
     """The big-endian integers at these positions, in native byte order."""
+    if compiled.is_worth(len(positions)) and np.dtype(dtype) in _COMPILED:
+        read = _integers_compiled(buffer, positions, np.dtype(dtype))
+        if read is not None:
+            return read
     found = sliding(buffer, dtype)[positions]
     return found.astype(found.dtype.newbyteorder("="), copy=False)
+
+
+def _integers_compiled(
+    buffer: NDArray[np.uint8], positions: NDArray[np.int64], dtype: np.dtype[Any]
+) -> NDArray[Any] | None:
+    """The same by a kernel; None if a position is out of bounds."""
+    from broker_core.codec.compiled.gathering import gather_ints, gather_longs
+
+    gather = gather_ints if dtype.itemsize == 4 else gather_longs
+    found = np.empty(len(positions), dtype=dtype.newbyteorder("="))
+    is_read = gather(arguments.octets(buffer), arguments.longs(positions), found)
+    return found if is_read else None
 
 
 def is_one_number(column: NDArray[Any]) -> bool:

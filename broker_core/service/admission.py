@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from broker_core.broker.half_messages import common_topic
-from broker_core.codec import layout
+from broker_core.codec import compiled, layout
 from broker_core.codec.copies import Route
 from broker_core.codec.decode import property_columns
 from broker_core.codec.fields import RecordFields, locate
@@ -247,5 +247,11 @@ def _put_born_hosts(
 
 
 def _put_host(data: NDArray[np.uint8], at: NDArray[np.int64], host: bytes | None) -> None:
-    if host is not None:
-        sliding(data, np.dtype((np.void, len(host))))[at] = np.void(host)
+    if host is None:
+        return
+    if len(host) == layout.HOST_V4 and compiled.is_worth(len(at)):
+        from broker_core.codec.compiled.gathering import put_long
+
+        if put_long(data, at, int.from_bytes(host, "big", signed=True)):
+            return
+    sliding(data, np.dtype((np.void, len(host))))[at] = np.void(host)

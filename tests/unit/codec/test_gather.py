@@ -15,6 +15,8 @@ from broker_core.codec.gather import (
     spans,
 )
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 BUFFER = np.frombuffer(bytes(range(256)) * 8, dtype=np.uint8)
 
 
@@ -50,6 +52,20 @@ def test_an_item_that_ends_beyond_the_buffer_is_out_of_bounds() -> None:
         fixed_width(BUFFER, np.array([len(BUFFER) - 3]), 4)
     with pytest.raises(IndexError):
         integers(BUFFER, np.array([len(BUFFER) - 7]), ">i8")
+
+
+@pytest.mark.parametrize("kind", [">i2", ">i4", ">i8"])
+def test_integers_are_read_wherever_they_lie(kind: str) -> None:
+    places = np.random.default_rng(3).integers(0, len(BUFFER) - 8, 5000)
+
+    found = integers(BUFFER, places, kind)
+
+    width = np.dtype(kind).itemsize
+    raw = BUFFER.tobytes()
+    assert found.dtype.isnative
+    assert found.tolist() == [
+        int.from_bytes(raw[at : at + width], "big", signed=True) for at in places.tolist()
+    ]
 
 
 @pytest.mark.parametrize("at", [0, 7, 8, 15, 16])
