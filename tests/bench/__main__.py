@@ -15,6 +15,7 @@ from rich.table import Table
 
 from tests.bench import cluster, decode, remote, report, spark_read, spark_write, store
 from tests.bench.figure import Figure, tell
+from tests.bench.spark_session import load_kafka
 
 Suite = Callable[[Path, "frozenset[str]"], Iterator[Figure]]
 SUITES: dict[tuple[str, ...], Suite] = {
@@ -45,6 +46,8 @@ def main() -> int:
     if not chosen:
         print(f"No figure is called {' or '.join(given.names)}; see --list.", file=sys.stderr)
         return 2
+    if any(".vs_kafka" in name for name in chosen):
+        load_kafka()
     figures = []
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         for names, run in SUITES.items():

@@ -50,7 +50,7 @@ def run(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
     tell(f"cluster: writing {ROWS:,} messages")
     fill(store, ROWS)
     with ExitStack() as stack:
-        spark = stack.enter_context(session(scratch, kafka=False))
+        spark = stack.enter_context(session(scratch))
         name_server = stack.enter_context(NameServer(scratch))
         for base, settings in SETTINGS.items():
             chosen = {f"{base}{suffix}": columns for suffix, columns in COLUMN_SETS.items()}

@@ -78,7 +78,7 @@ def served(store: Path) -> Iterator[str]:
 
 def _sinks(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
     """One server and one store for all rounds: a server has to get warm too."""
-    with session(scratch, kafka=False) as spark:
+    with session(scratch) as spark:
         rows = cached_rows(spark)
         for name, delivery in SINKS.items():
             if name in names:

@@ -59,7 +59,7 @@ def run(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
     tell(f"spark: writing {ROWS:,} messages")
     fill(store, ROWS)
     with ExitStack() as stack:
-        spark = stack.enter_context(session(scratch, kafka=kafka))
+        spark = stack.enter_context(session(scratch))
         spark.dataSource.register(CeilingSource)
         broker = stack.enter_context(KafkaBroker(scratch, partitions=QUEUES)) if kafka else None
         if broker:

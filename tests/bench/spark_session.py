@@ -20,9 +20,17 @@ from tests.bench.peers.kafka import connector_jars
 ROOT = Path(__file__).resolve().parents[2]
 
 
+_jars: list[str] = []
+
+
+def load_kafka() -> None:
+    """Let all sessions have Spark's Kafka connector; one JVM serves them, and loads jars once."""
+    _jars[:] = connector_jars()
+
+
 @contextmanager
-def session(scratch: Path, *, kafka: bool) -> Iterator[SparkSession]:
-    """Spark on two threads, with Spark's own Kafka connector if it is a peer."""
+def session(scratch: Path) -> Iterator[SparkSession]:
+    """Spark on two threads."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = str(ROOT)
     builder: SparkSession.Builder = SparkSession.builder  # a property that mypy takes for a call
@@ -39,8 +47,8 @@ def session(scratch: Path, *, kafka: bool) -> Iterator[SparkSession]:
         .config("spark.ui.enabled", False)
         .config("spark.ui.showConsoleProgress", False)
     )
-    if kafka:
-        builder = builder.config("spark.jars", ",".join(connector_jars()))
+    if _jars:
+        builder = builder.config("spark.jars", ",".join(_jars))
     spark = builder.getOrCreate()
     try:
         yield spark

@@ -35,7 +35,7 @@ def run(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
     """The same cached rows, written in turns."""
     kafka = any(name.endswith(".vs_kafka") for name in names)
     with ExitStack() as stack:
-        spark = stack.enter_context(session(scratch, kafka=kafka))
+        spark = stack.enter_context(session(scratch))
         spark.dataSource.register(CeilingSource)
         broker = stack.enter_context(KafkaBroker(scratch, partitions=QUEUES)) if kafka else None
         rows = cached_rows(spark)
