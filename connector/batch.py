@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition, Not
 
 from broker_core.filter.pipeline import MessageFilter
+from connector import opening
 from connector.clock import SystemClock
 from connector.executor import read_piece
 from connector.lookup import read_lookup
-from connector.opening import open_client
 from connector.partition import LookupPartition, QueuePartition
 from connector.plan.bounded import Piece, narrow, plan_pieces, split_pieces
 from connector.plan.positions import Bounds, late_bound_end, late_bound_start
@@ -39,17 +39,16 @@ class RocketMQReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The tasks, planned once per DataFrame; open ends are resolved in the task."""
-        options = self._options
+        client = self._options.client
+        # Kept by this process for the next query, unless it fails.
         queues = Queues(
-            lambda: open_client(options.client),
-            options.client.address,
-            options.retry,
+            lambda: opening.cached_reader(client),
+            client.address,
+            self._options.retry,
             SystemClock(),
+            let_go=lambda _: opening.forget(client),
         )
-        try:
-            return self._plan(queues)
-        finally:
-            queues.close()
+        return self._plan(queues)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of a task; a read without any queue has one task with nothing in it."""

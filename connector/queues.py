@@ -32,12 +32,21 @@ MEASURED_ROWS = 1 << 20
 
 
 class Queues:
-    """Asks one broker, with retries. `opener` gives a new broker whenever one is needed."""
+    """Asks one broker, with retries. `opener` gives a new broker whenever one is needed.
+
+    `let_go` is for a broker that is not needed any more, or has failed.
+    """
 
     def __init__(
-        self, opener: Callable[[], Broker], address: str, retry: Retry, clock: Clock
+        self,
+        opener: Callable[[], Broker],
+        address: str,
+        retry: Retry,
+        clock: Clock,
+        let_go: Callable[[Broker], None] = lambda broker: broker.close(),
     ) -> None:
         self._opener = opener
+        self._let_go = let_go
         self._address = address
         self._retry = retry
         self._clock = clock
@@ -144,7 +153,7 @@ class Queues:
         """Let go of the broker; the next question opens it again."""
         broker, self._broker = self._broker, None
         if broker is not None:
-            broker.close()
+            self._let_go(broker)
 
     def _ask(self, action: str, question: Callable[[Broker], Answer], option: str = "") -> Answer:
         attempts = self._retry.attempts

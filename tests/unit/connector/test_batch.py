@@ -19,8 +19,11 @@ from pyspark.sql.datasource import (
     Not,
 )
 
+from broker_core.api import Broker
+from broker_core.errors import UnavailableError
+from connector import opening
 from connector.batch import RocketMQPushdownReader, RocketMQReader
-from connector.options import SourceOptions
+from connector.options import ClientOptions, SourceOptions
 from connector.partition import LookupPartition
 from tests.kit.source_store import SourceStore
 
@@ -64,6 +67,51 @@ def pushed(
 ) -> tuple[RocketMQPushdownReader, list[Filter]]:
     reader = RocketMQPushdownReader(options(store, **more))
     return reader, list(reader.pushFilters(list(filters)))
+
+
+class Opening:
+    """Opens brokers and counts them; the first `failures` of them break when asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, failures: int = 0) -> None:
+        self.count = 0
+        self._failures = failures
+        self._open = opening.open_client
+        monkeypatch.setattr(opening, "open_client", self)
+        monkeypatch.setattr(opening, "_cached", {})
+
+    def __call__(self, client: ClientOptions, mode: opening.Mode = "r") -> Broker:
+        self.count += 1
+        broker = self._open(client, mode)
+        if self.count <= self._failures:
+
+            def fail(topic: str) -> None:
+                raise UnavailableError(f"no word of {topic}")
+
+            broker.offsets = fail  # type: ignore[method-assign, assignment]
+        return broker
+
+
+def test_a_process_that_plans_keeps_its_broker(
+    store: SourceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Opening(monkeypatch)
+
+    plans = [RocketMQReader(options(store)).partitions() for _ in range(3)]
+
+    assert [len(plan) for plan in plans] == [4, 4, 4]
+    assert opened.count == 1
+
+
+def test_a_broker_that_failed_is_opened_anew(
+    store: SourceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Opening(monkeypatch, failures=2)
+    patient = options(store, **{"fetchOffset.retryIntervalMs": "1"})
+
+    plan = RocketMQReader(patient).partitions()
+
+    assert len(plan) == 4
+    assert opened.count == 3
 
 
 def test_everything_is_one_task_per_queue(store: SourceStore) -> None:
