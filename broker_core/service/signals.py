@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import os
 import signal
-from types import FrameType, TracebackType
+from types import FrameType
+
+from broker_core.closing import Closing
 
 
-class StopSignals:
+class StopSignals(Closing):
     """SIGTERM and SIGINT, from the beginning of a `with` on; to be made in the main thread."""
 
     NUMBERS = (signal.SIGTERM, signal.SIGINT)
@@ -25,15 +27,8 @@ class StopSignals:
         self._outer_wakeup = signal.set_wakeup_fd(self._writes)
         self._outer = [signal.signal(number, _noted_in_the_pipe) for number in self.NUMBERS]
 
-    def __enter__(self) -> StopSignals:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Let signals do what they did before."""
         for number, handler in zip(self.NUMBERS, self._outer, strict=True):
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._outer_wakeup)

@@ -16,7 +16,6 @@ from broker_core.clients.remoting.frame import RemotingProtocolError
 from broker_core.codec import compiled, layout
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.gather import integers
-from broker_core.codec.scan import follow_sizes_compiled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,9 +28,9 @@ _LARGE_BYTES = 1 << 20
 def record_starts(body: Body) -> NDArray[np.int64]:
     """Where each record of an answer begins; ValueError if sizes lead astray."""
     if len(body) >= _LARGE_BYTES and compiled.is_available():
-        found = _followed(body)
+        found = _heads_compiled(body)
         if found is not None:
-            return found
+            return found.starts
     starts: list[int] = []
     append, unpack, smallest = starts.append, _SIZE.unpack_from, layout.MIN_RECORD_BYTES
     at, end = 0, len(body)
@@ -86,14 +85,6 @@ def _heads_compiled(body: Body) -> Heads | None:
         return None
     # There was room for many more.
     return Heads(starts[:found].copy(), sizes[:found].copy(), offsets[:found].copy(), flags)
-
-
-def _followed(body: Body) -> NDArray[np.int64] | None:
-    """The same by a kernel; None if sizes lead astray."""
-    buffer = np.frombuffer(body, dtype=np.uint8)
-    most = len(buffer) // layout.MIN_RECORD_BYTES
-    starts, _, end, _, _ = follow_sizes_compiled(buffer, 0, len(buffer), most)
-    return starts.copy() if end == len(buffer) else None  # there was room for many more
 
 
 def record_frames(body: Body, who: str) -> FrameBatch:
