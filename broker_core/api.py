@@ -246,7 +246,7 @@ class BrokerTransactions(Protocol):
         is_first: bool,
         flush: str | None = None,
     ) -> Prepared:
-        """Append half messages of one attempt at a part of a batch."""
+        """Store messages of one attempt at a part of a batch, invisibly."""
 
     def commit_batch(
         self,

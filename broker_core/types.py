@@ -143,7 +143,7 @@ class Receipt:
 
     @property
     def count(self) -> int:
-        """How many messages it stands for."""
+        """How many half messages it stands for."""
         return sum(part.end - part.start for part in self.prepared)
 
 

@@ -45,7 +45,7 @@ def commit(options: SinkOptions, messages: Messages, *, is_foreach: bool = False
         "event=%s batch=%r messages=%d",
         "batch_already_committed" if outcome.is_repeat else "batch_committed",
         str(batch),
-        sum(receipt.count for receipt in receipts),
+        sum(message.rows for message in told),
     )
 
 

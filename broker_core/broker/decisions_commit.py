@@ -34,8 +34,9 @@ from broker_core.broker.decisions import (
     stream_tag,
 )
 from broker_core.broker.decisions_journal import is_superseded
+from broker_core.broker.half_blocks import BLOCK_ROWS, as_blocks, block_bytes
 from broker_core.broker.half_fates import HalfFates
-from broker_core.broker.half_messages import HALF_QUEUE, as_halves
+from broker_core.broker.half_messages import HALF_QUEUE
 from broker_core.broker.half_settling import SettledElsewhereError
 from broker_core.broker.op_messages import OP_QUEUE
 from broker_core.codec.names import HALF_TOPIC, OP_TOPIC
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
     from broker_core.broker.decisions_journal import DecisionJournal
     from broker_core.broker.half_settling import HalfSettling, Settlement
-    from broker_core.codec.outgoing import Outgoing
     from broker_core.store.reader import StoreReader
     from broker_core.store.writer import StoreWriter
     from broker_core.types import BatchRef, Receipt
@@ -70,6 +70,7 @@ class BatchTools:
     settling: HalfSettling
     checked_to: Callable[[], int]
     clock_ms: Callable[[], int]
+    block_rows: int = BLOCK_ROWS
 
 
 class BatchCommits:
@@ -93,20 +94,14 @@ class BatchCommits:
         self,
         batch: BatchRef,
         attempt: str,
-        messages: Outgoing,
+        messages: Batch,
         *,
         is_first: bool,
         flush: str | None,
     ) -> Prepared:
-        """Append messages as half messages of an attempt; say so once, with the first of them."""
-        limit = self._writer.settings.max_message_bytes
-        halves = Batch.of_messages(as_halves(messages), max_message_bytes=limit)
-        return self.prepare_halves(batch, attempt, halves, is_first=is_first, flush=flush)
-
-    def prepare_halves(
-        self, batch: BatchRef, attempt: str, halves: Batch, *, is_first: bool, flush: str | None
-    ) -> Prepared:
-        """Append records that are half messages already."""
+        """Append messages in half blocks of an attempt; say so once, with the first of them."""
+        limit = block_bytes(self._writer.settings)
+        halves = as_blocks(messages, limit, self._tools.block_rows)
         since = self._reader.queue_range(OP_TOPIC, OP_QUEUE)[1]
         parts = [halves]
         if is_first:
@@ -190,15 +185,15 @@ class BatchCommits:
         if int(named.min()) < start or int(named.max()) >= end:
             message = (
                 f"{wanted.batch} can't be committed: the half queue holds {start} to {end}, but "
-                f"messages {int(named.min())} to {int(named.max())} were prepared for it. Prepare "
-                "it again."
+                f"half messages {int(named.min())} to {int(named.max())} were prepared for it. "
+                "Prepare it again."
             )
             raise UnknownTransactionError(message)
         settled = fates.are_decided(named) | (named < self._tools.checked_to())
         if settled.any():
             message = (
                 f"{wanted.batch} can't be committed: {int(settled.sum())} of its {len(named)} "
-                "prepared messages have been rolled back since, the first of them half message "
+                "half messages have been rolled back since, the first of them number "
                 f"{int(named[settled.argmax()])}. Nothing of it is visible; prepare it again."
             )
             raise IllegalTransitionError(message)
@@ -211,19 +206,16 @@ class BatchCommits:
             fates = HalfFates(self._reader, decision.since)
             named = offsets_in(decision.ranges)
             left = named[~fates.are_decided(named)]
-            visible = self._settling.visible_copies(left, place)
             try:
-                if visible.all():
+                if not len(left):
                     word = self._word(decision, is_due=True)
-                    settlement = self._settling.settlement(left)
-                    self._settling.settle(settlement, fates, closing=word, flush=flush)
+                    self._settling.settle(
+                        self._settling.settlement(left), fates, closing=word, flush=flush
+                    )
                     return
-                if visible.any():
-                    settlement = self._settling.settlement(left[visible])
-                    self._settling.settle(settlement, fates, flush=flush)
-                missing = left[~visible]
-                with closing(self._settling.commits(missing)) as settlements:
-                    self._complete(decision, settlements, len(missing), fates, flush)
+                copied = self._settling.copied(left, place)
+                with closing(self._settling.commits(left, copied)) as settlements:
+                    self._complete(decision, settlements, len(left), fates, flush)
             except SettledElsewhereError:
                 continue
 

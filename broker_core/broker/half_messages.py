@@ -155,12 +155,6 @@ def read_halves(frames: FrameBatch) -> Halves:
     return Halves(fields, _route(frames, topic, queue), _without_places(fields, topic, queue))
 
 
-def common_topic(fields: RecordFields) -> str | None:
-    """The topic that all of these belong to; None if that takes more than a look at their ends."""
-    alike = _alike(fields)
-    return alike.route.topics[0] if alike is not None else None
-
-
 def _alike(fields: RecordFields) -> Halves | None:
     """Half messages whose texts end alike, but for the digit of the queue; None if they do not.
 

@@ -5,8 +5,8 @@ Several processes may be about to settle the same one: each append looks first, 
 lock, and nothing happens if someone was faster.
 
 Only losing power in the middle of an append breaks the pair, for then the log is cut anywhere: a
-visible copy can be left without its op. `visible_copies` finds such copies by the prepared offset
-that they carry.
+visible copy can be left without its op, also some of a block and not the rest. `copied` finds such
+copies by the prepared offset that they carry.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from broker_core.broker.decisions import runs_of
-from broker_core.broker.half_messages import HALF_QUEUE, read_halves
+from broker_core.broker.half_blocks import visible
+from broker_core.broker.half_messages import HALF_QUEUE
 from broker_core.broker.op_messages import op_messages
 from broker_core.codec.fields import locate
-from broker_core.codec.layout import SysFlag
 from broker_core.codec.names import HALF_TOPIC
-from broker_core.store.batch import Batch, known_part
+from broker_core.store.batch import Batch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,6 +42,7 @@ PIECE_ROWS = 100_000
 PIECE_BYTES = 32 << 20
 _STRETCH_ENTRIES = 100_000
 _THREADS = 2
+_NOTHING = np.zeros(0, dtype=np.int64)
 
 _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
@@ -116,24 +117,27 @@ class HalfSettling:
         """What settles some half messages: copies of them, or none, and their ops."""
         return Settlement(offsets, tuple(copies), self._ops(offsets))
 
-    def commits(self, offsets: NDArray[np.int64]) -> Generator[Settlement, None, None]:
+    def commits(
+        self, offsets: NDArray[np.int64], copied: NDArray[np.int64] = _NOTHING
+    ) -> Generator[Settlement, None, None]:
         """What makes half messages visible, in their order, piece by piece.
 
-        The next pieces are made ready in other threads while one is being appended.
+        What was prepared at places in `copied` is visible already. The next pieces are made
+        ready in other threads while one is being appended.
         """
         pieces = ((piece, list(self.frames(piece))) for piece in self.pieces(offsets))
-        return ahead(lambda piece: self._commit(*piece), pieces)
+        return ahead(lambda piece: self._commit(*piece, copied), pieces)
 
-    def _commit(self, offsets: NDArray[np.int64], frames: Sequence[FrameBatch]) -> Settlement:
+    def _commit(
+        self,
+        offsets: NDArray[np.int64],
+        frames: Sequence[FrameBatch],
+        copied: NDArray[np.int64],
+    ) -> Settlement:
         """Pure but for the time of day, so that any thread may do it."""
-        found = []
-        for batch in frames:
-            halves = read_halves(batch)
-            copies = known_part(
-                halves.commit(), halves.route, halves.properties.lengths, SysFlag.COMMIT
-            )
-            found.append(Batch.of_copies(copies, halves.route).make_ready())
-        return Settlement(offsets, tuple(found), self._ops(offsets).make_ready())
+        missing = [each.without(copied) for batch in frames for each in visible(batch)]
+        copies = tuple(each.batch() for each in missing if len(each))
+        return Settlement(offsets, copies, self._ops(offsets).make_ready())
 
     def pieces(self, offsets: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Half messages, in their order, in pieces of a bounded size."""
@@ -164,22 +168,21 @@ class HalfSettling:
                 batch_bytes=self._piece_bytes,
             )
 
-    def visible_copies(self, offsets: NDArray[np.int64], place: int) -> NDArray[np.bool_]:
-        """Which half messages have a copy in the log behind an offset, though no op says so."""
-        originals: list[NDArray[np.int64]] = []
+    def copied(self, offsets: NDArray[np.int64], place: int) -> NDArray[np.int64]:
+        """What is visible of half messages though no op says so, by where it was prepared.
+
+        The copies lie in the log behind `place`. Of a block some may be there and the rest not.
+        """
         queues: set[tuple[str, int]] = set()
         for frames in self.frames(offsets):
-            halves = read_halves(frames)
-            originals.append(halves.physical_offsets)
-            queues |= _queues(halves.route)
-        copied = [
+            for each in visible(frames):
+                queues |= _queues(each.route)
+        found = [
             prepared
             for topic, queue_id in sorted(queues)
             for prepared in self._prepared_offsets(topic, queue_id, place)
         ]
-        if not originals or not copied:
-            return np.zeros(len(offsets), dtype=np.bool_)
-        return np.isin(np.concatenate(originals), np.concatenate(copied))
+        return np.concatenate(found) if found else _NOTHING
 
     def _prepared_offsets(
         self, topic: str, queue_id: int, place: int

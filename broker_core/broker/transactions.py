@@ -22,6 +22,7 @@ from broker_core.broker.check_back_service import CheckBack, read_progress
 from broker_core.broker.decisions_commit import BatchCommits, BatchTools
 from broker_core.broker.decisions_journal import DecisionJournal
 from broker_core.broker.delayed_delivery import DelayedDelivery
+from broker_core.broker.half_blocks import BLOCK_ROWS
 from broker_core.broker.half_fates import HalfFates
 from broker_core.broker.half_messages import as_halves
 from broker_core.broker.half_settling import (
@@ -50,6 +51,7 @@ from broker_core.errors import (
     TransactionError,
     UnknownTransactionError,
 )
+from broker_core.store.batch import Batch
 from broker_core.types import Fate, HalfMessage, LogicalOffset, PhysicalOffset
 
 if TYPE_CHECKING:
@@ -60,7 +62,6 @@ if TYPE_CHECKING:
     from broker_core.broker.catalog import Catalog
     from broker_core.codec.outgoing import Outgoing
     from broker_core.codec.record import Record
-    from broker_core.store.batch import Batch
     from broker_core.store.reader import StoreReader
     from broker_core.store.writer import StoreWriter
     from broker_core.types import (
@@ -88,6 +89,7 @@ class Transactions:
         *,
         piece_rows: int = PIECE_ROWS,
         piece_bytes: int = PIECE_BYTES,
+        block_rows: int = BLOCK_ROWS,
     ) -> None:
         self._reader = reader
         self._writer = writer
@@ -101,6 +103,7 @@ class Transactions:
             HalfSettling(reader, writer, clock_ms, piece_rows=piece_rows, piece_bytes=piece_bytes),
             lambda: read_progress(reader.root).half_offset,
             clock_ms,
+            block_rows,
         )
         self._commits = BatchCommits(self._tools)
         self._listeners: dict[str, TransactionListener] = {}
@@ -125,27 +128,28 @@ class Transactions:
         is_first: bool,
         flush: str | None = None,
     ) -> Prepared:
-        """Append half messages of one attempt at a part of a batch.
+        """Store messages of one attempt at a part of a batch, in half blocks.
 
         Their unique keys begin with `attempt`, which no other attempt ever uses, and their
         properties say that they are transactional. `is_first`: the attempt has none yet.
         """
-        self._require_topics()
-        stored = replace(messages, store_host=self._writer.settings.store_host)
-        return self._commits.prepare(batch, attempt, stored, is_first=is_first, flush=flush)
+        settings = self._writer.settings
+        stored = replace(messages, store_host=settings.store_host)
+        records = Batch.of_messages(stored, max_message_bytes=settings.max_message_bytes)
+        return self.prepare_records(batch, attempt, records, is_first=is_first, flush=flush)
 
-    def prepare_halves(
+    def prepare_records(
         self,
         batch: BatchRef,
         attempt: str,
-        halves: Batch,
+        records: Batch,
         *,
         is_first: bool,
         flush: str | None = None,
     ) -> Prepared:
-        """Append records of an attempt that are half messages already, as from another machine."""
+        """The same for messages that are encoded already, as those from another machine are."""
         self._require_topics()
-        return self._commits.prepare_halves(batch, attempt, halves, is_first=is_first, flush=flush)
+        return self._commits.prepare(batch, attempt, records, is_first=is_first, flush=flush)
 
     def commit_batch(
         self,

@@ -74,7 +74,7 @@ def copy_records(
     starts = np.zeros(count, dtype=np.int64)
     np.cumsum(sizes[:-1], out=starts[1:])
     nothing = np.empty(0, dtype=np.uint8)
-    records = Encoded(nothing, starts, sizes.astype(np.int32), _store_time_at(fields))
+    records = Encoded(nothing, starts, sizes.astype(np.int32), store_time_at(fields))
     keep, put = -1, 0
     if transaction is not None:
         keep, put = ~layout.TRANSACTION_MASK, transaction
@@ -156,7 +156,7 @@ def _host_widths(fixed_bytes: int, *, is_born_v6: bool) -> tuple[int, int]:
     return born, fixed_bytes - (layout.BODY - 2 * layout.HOST_V4) - born
 
 
-def _store_time_at(fields: RecordFields) -> NDArray[np.int64] | int:
+def store_time_at(fields: RecordFields) -> NDArray[np.int64] | int:
     """Where STORETIMESTAMP lies in each record."""
     born_v6 = (fields.sys_flags & layout.SysFlag.BORN_HOST_V6) != 0
     if not born_v6.any():

@@ -97,7 +97,7 @@ def dispatch_fields(
 ) -> DispatchFields:
     """Read what dispatch needs out of a batch of records that lie one after another in the log."""
     fields = locate(frames)
-    topics, codes = _topics(fields)
+    topics, codes = topics_of(fields)
     located = Located(
         frames.buffer,
         frames.starts,
@@ -226,7 +226,7 @@ def _are_indexed(located: Located) -> NDArray[np.bool_]:
     return indexed
 
 
-def _topics(fields: RecordFields) -> tuple[list[str], NDArray[np.int32]]:
+def topics_of(fields: RecordFields) -> tuple[list[str], NDArray[np.int32]]:
     """The distinct topics and each record's place among them."""
     if fields.topic is not None:
         return [fields.topic], np.zeros(len(fields.frames), dtype=np.int32)

@@ -61,7 +61,7 @@ def walk(
     `origin` is the physical offset of buffer[0]; records must say that they lie where they do.
     `verify` also checks every body's checksum.
     """
-    starts, sizes, end, reason, detail = _chain(buffer, start, stop)
+    starts, sizes, end, reason, detail = chain(buffer, start, stop)
     frames = FrameBatch(
         buffer=buffer,
         starts=starts,
@@ -92,13 +92,14 @@ def _first_invalid(frames: FrameBatch, *, verify: bool) -> int | None:
     return min((row for row in found if row is not None), default=None)
 
 
-def _chain(
+def chain(
     buffer: NDArray[np.uint8], start: int, stop: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], int, StopReason, str]:
     """Follow TOTALSIZE from record to record, checking nothing but size and magic.
 
-    How many records there are shows only on the way: a segment's size says nothing, most of it
-    may never have been written. So Python begins, and a kernel goes on.
+    Starts, sizes, where the last record ends, why there, and what is wrong if anything is. How many
+    records there are shows only on the way: a segment's size says nothing, most of it may never
+    have been written. So Python begins, and a kernel goes on.
     """
     # A kernel trusts its bounds; whoever gave wrong ones gets Python's error.
     is_inside = start >= 0 and stop <= len(buffer)

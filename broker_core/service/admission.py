@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.compute as pc
 
-from broker_core.broker.half_messages import common_topic
 from broker_core.codec import compiled, layout
 from broker_core.codec.copies import Route
 from broker_core.codec.decode import property_columns
@@ -24,16 +22,8 @@ from broker_core.codec.fields import RecordFields, locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.gather import sliding, spans
 from broker_core.codec.hosts import is_v6
-from broker_core.codec.names import (
-    DISCARD_TOPIC,
-    HALF_TOPIC,
-    NAME_VALUE_SEPARATOR,
-    PROPERTY_SEPARATOR,
-    REAL_TOPIC,
-    SCHEDULE_TOPIC,
-)
+from broker_core.codec.names import DISCARD_TOPIC, REAL_TOPIC, SCHEDULE_TOPIC
 from broker_core.codec.outgoing import Encoded
-from broker_core.codec.record import decode_record
 from broker_core.errors import CorruptRecordError, IllegalMessageError, RequestError
 from broker_core.store.batch import Batch, known_part
 from broker_core.wire.frames import starts_of
@@ -53,13 +43,6 @@ _CLIENT_FLAGS = (
 )
 
 
-class Purpose(Enum):
-    """What records are sent for, which decides the topics they may be in."""
-
-    APPEND = "append"
-    PREPARE = "prepare"
-
-
 @dataclass(frozen=True, slots=True)
 class Records:
     """Records of one request, one after another, and the address they came from."""
@@ -77,8 +60,7 @@ class Admitted:
     """Records of several requests as one batch; `bounds` says where each request ends."""
 
     batch: Batch
-    fields: RecordFields | None  # None where nothing passes through a system topic
-    purpose: Purpose
+    fields: RecordFields | None  # None where nothing is delayed
     bounds: Sequence[int]
 
     def topics(self, number: int) -> set[str]:
@@ -89,17 +71,15 @@ class Admitted:
         found: set[str] = set()
         for code in np.unique(codes).tolist():
             topic = route.topics[code]
-            if self.fields is not None and _is_passage(topic, self.purpose):
+            if self.fields is not None and topic == SCHEDULE_TOPIC:
                 here = rows.start + np.flatnonzero(codes == code)
-                found |= _destinations(self.fields, topic, here)
+                found |= _destinations(self.fields, here)
             else:
                 found.add(topic)
         return found
 
 
-def admit(
-    broker: EmbeddedBroker, requests: Sequence[Records], purpose: Purpose = Purpose.APPEND
-) -> Admitted:
+def admit(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted:
     """Check the records of several requests and join them, in order.
 
     IllegalMessageError or RequestError for what no client may send; TopicNotFoundError and
@@ -116,13 +96,13 @@ def admit(
     route = _route(fields)
     for code, topic in enumerate(route.topics):
         rows = np.flatnonzero(route.topic_codes == code)
-        _check_topic(broker, fields, topic, route.queue_ids[rows], rows, purpose)
+        _check_topic(broker, fields, topic, route.queue_ids[rows], rows)
     bounds = np.cumsum([len(request) for request in requests]).tolist()
     _put_born_hosts(data, starts, requests, bounds)
     _put_host(data, starts + layout.STORE_HOST, store_host)
     encoded = Encoded(data, starts, sizes, layout.STORE_TIMESTAMP)
     part = known_part(encoded, route, fields.properties_lengths, fields.sys_flags)
-    return Admitted(Batch.of_copies(part, route), fields, purpose, bounds)
+    return Admitted(Batch.of_copies(part, route), fields, bounds)
 
 
 def _writable(parts: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
@@ -184,31 +164,25 @@ def _check_topic(
     topic: str,
     queue_ids: NDArray[np.int32],
     rows: NDArray[np.intp],
-    purpose: Purpose,
 ) -> None:
     """Raise unless the messages of one topic, those in `rows`, may be sent there."""
-    if _is_passage(topic, purpose):
-        for name in _destinations(fields, topic, rows):
+    if topic == SCHEDULE_TOPIC:
+        for name in _destinations(fields, rows):
             broker.require_writable(name)
-    elif is_the_brokers(topic) or purpose is Purpose.PREPARE:
-        message = f"A client can't {purpose.value} messages in topic {topic!r}."
+    elif is_the_brokers(topic):
+        message = f"A client can't append messages in topic {topic!r}."
         raise RequestError(message)
     else:
         broker.require_writable(topic, int(queue_ids.min()), int(queue_ids.max()))
 
 
-def _destinations(fields: RecordFields, topic: str, rows: NDArray[np.intp]) -> set[str]:
-    """Where messages belong that pass through a system topic."""
-    common = common_topic(fields) if len(rows) == len(fields.frames) else None
-    if common is not None and common != SCHEDULE_TOPIC:
-        return {common}
+def _destinations(fields: RecordFields, rows: NDArray[np.intp]) -> set[str]:
+    """Where delayed messages, those in `rows`, belong."""
     frames = replace(fields.frames.select(rows), verify=False)
     column = property_columns(frames, [REAL_TOPIC])[REAL_TOPIC]
     found: set[str | None] = set(column.unique().to_pylist())
-    if SCHEDULE_TOPIC in found:  # half and delayed at once: both places are named
-        found = {name for record in frames.records() for name in _real_topics(record)}
-    if None in found:
-        message = f"A message for topic {topic!r} does not say where it belongs ({REAL_TOPIC})."
+    if found & {None, SCHEDULE_TOPIC}:
+        message = f"A delayed message does not say where it belongs ({REAL_TOPIC})."
         raise RequestError(message)
     return {name for name in found if name is not None}
 
@@ -216,20 +190,6 @@ def _destinations(fields: RecordFields, topic: str, rows: NDArray[np.intp]) -> s
 def is_the_brokers(topic: str) -> bool:
     """Whether nobody but the broker itself may write to a topic: its own work depends on it."""
     return topic in (SCHEDULE_TOPIC, DISCARD_TOPIC) or topic.upper().startswith("RMQ_SYS_")
-
-
-def _is_passage(topic: str, purpose: Purpose) -> bool:
-    """Whether messages only pass through a topic, on their way to where they belong."""
-    return topic == (HALF_TOPIC if purpose is Purpose.PREPARE else SCHEDULE_TOPIC)
-
-
-def _real_topics(record: bytes) -> list[str | None]:
-    """Every place that a record names; the usual readers know only the last."""
-    head = f"{REAL_TOPIC}{NAME_VALUE_SEPARATOR}"
-    text = decode_record(record, verify=False).properties.decode("utf-8", "replace")
-    pieces = [piece for piece in text.split(PROPERTY_SEPARATOR) if piece.startswith(head)]
-    named = [piece.removeprefix(head) for piece in pieces]
-    return [name for name in named if name != SCHEDULE_TOPIC] or [None]
 
 
 def _put_born_hosts(

@@ -23,7 +23,7 @@ from broker_core.codec.javahash import index_hash, java_hash
 from broker_core.codec.names import HALF_TOPIC, KEY_SEPARATOR, KEYS, SCHEDULE_TOPIC, TAGS, UNIQ_KEY
 from broker_core.codec.outgoing import Encoded
 from broker_core.codec.properties import parse_properties
-from broker_core.service.admission import Admitted, Purpose, Records, admit, is_the_brokers
+from broker_core.service.admission import Admitted, Records, admit, is_the_brokers
 from broker_core.store.batch import Batch, Part
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def admit_few(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted |
     in_queue = np.ones(len(found), dtype=np.bool_)
     batch = Batch((Part.known(records, fields),), route, in_queue)
     bounds = np.cumsum([len(request) for request in requests]).tolist()
-    return Admitted(batch, None, Purpose.APPEND, bounds)
+    return Admitted(batch, None, bounds)
 
 
 def _plain(data: bytearray, start: int, size: int, limit: int) -> _Plain | None:

@@ -1,8 +1,9 @@
 """What clients prepare and decide: transactions of messages and of batches.
 
-Half messages arrive as records, made by the client; their commit is made here, by the broker. All
-of it may be asked for again after a lost answer: what was prepared twice is never named by a
-decision and is rolled back by check-back, and a decision is made once.
+Messages that are to be prepared arrive as records, like any others; half messages are made of them
+here, and so is their commit. All of it may be asked for again after a lost answer: what was
+prepared twice is never named by a decision and is rolled back by check-back, and a decision is made
+once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from broker_core.codec.names import HALF_TOPIC
 from broker_core.errors import IllegalMessageError, RequestError
-from broker_core.service.admission import Purpose, admit
+from broker_core.service.admission import admit
 from broker_core.service.identity import ANYONE, Right
 from broker_core.service.writing import gather
 from broker_core.types import CheckBackReport, Fate
@@ -63,11 +64,11 @@ class Deciding:
         return pb.IsDecided(is_decided=found)
 
     def prepare(self, request: bytes, call: Call) -> pb.Prepared:
-        """Append half messages that came in one chunk."""
+        """Prepare messages that came in one chunk."""
         return self._prepare(iter((request,)), call)
 
     def prepare_chunks(self, requests: Iterable[bytes], call: Call) -> pb.Prepared:
-        """Append half messages that came in several chunks."""
+        """Prepare messages that came in several chunks."""
         return self._prepare(iter(requests), call)
 
     def _prepare(self, requests: Iterator[bytes], call: Call) -> pb.Prepared:
@@ -81,10 +82,10 @@ class Deciding:
             raise IllegalMessageError(message)
         with self._group_commit.room(head.total_bytes, call.deadline_s), self._core.broker() as own:
             records = gather(first, requests, head.total_bytes, call.born_host)
-            admitted = admit(own, [records], Purpose.PREPARE)
+            admitted = admit(own, [records])
             if call.identity is not ANYONE:
                 call.identity.require(Right.PUBLISH, admitted.topics(0))
-            prepared = own.transactions.prepare_halves(
+            prepared = own.transactions.prepare_records(
                 unpack_batch(head.batch),
                 head.attempt,
                 admitted.batch,

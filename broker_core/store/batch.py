@@ -60,6 +60,21 @@ class Part(Encoded):
         return _fields(self, ())
 
 
+@dataclass(frozen=True)
+class LocatedPart(Part):
+    """A part of which everything is known that dispatch needs, but for what properties say.
+
+    Those are read when they are asked for: what goes into half blocks is not dispatched.
+    """
+
+    located: Located
+
+    @cached_property
+    def fields(self) -> DispatchFields:
+        """What dispatch needs; where the records will lie, and when, is not in it yet."""
+        return fields_of_located(self.located, np.zeros(len(self), dtype=np.int64))
+
+
 class CheckedPart(Part):
     """A part whose records end with a checksum of themselves (codec/property_crc.py)."""
 
@@ -195,7 +210,6 @@ def known_part(
     sys_flags: NDArray[np.int32] | int,
 ) -> Part:
     """Records whose route, properties and flags somebody knows."""
-    count = len(records)
     located = Located(
         records.buffer,
         records.starts,
@@ -203,10 +217,11 @@ def known_part(
         route.topics,
         route.topic_codes,
         route.queue_ids,
-        np.broadcast_to(np.asarray(sys_flags, dtype=np.int32), count),
+        np.broadcast_to(np.asarray(sys_flags, dtype=np.int32), len(records)),
         properties_lengths,
     )
-    return Part.known(records, fields_of_located(located, np.zeros(count, dtype=np.int64)))
+    at = records.store_timestamp_at
+    return LocatedPart(records.buffer, records.starts, records.sizes, at, located)
 
 
 def _fields(part: Encoded, delay_levels: Sequence[int]) -> DispatchFields:

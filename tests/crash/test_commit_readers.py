@@ -26,8 +26,8 @@ from tests.kit.watched_commit import (
     running,
 )
 
-MEDIUM = Size(batches=2, rows=15_000, piece_rows=1_500, file_bytes=1 << 20)
-LARGE = Size(batches=3, rows=50_000, piece_rows=5_000, file_bytes=1 << 22)
+MEDIUM = Size(batches=2, rows=15_000, piece_rows=1_500, block_rows=100, file_bytes=1 << 20)
+LARGE = Size(batches=3, rows=50_000, piece_rows=5_000, block_rows=100, file_bytes=1 << 22)
 """Three hundred thousand messages that are committed, twenty pieces a batch."""
 
 

@@ -26,7 +26,7 @@ FIRST = BatchRef("query:q", "", 0)
 BATCH = BatchRef("query:q", "", 1)
 LATER = BatchRef("query:q", "", 2)
 OTHER = BatchRef("query:other", "", 0)
-PIECE_ROWS = 3
+PIECE_ROWS = 4
 
 ONE = [b"one-%d" % number for number in range(5)]
 TWO = [b"two-%d" % number + b"." * 3000 for number in range(4)]
@@ -67,7 +67,7 @@ def commit(transactions: Transactions, batch: BatchRef, attempt: int, bodies: li
 def write_batch(root: Path, files: FaultyFiles, memory: Memory) -> None:
     """Prepare and commit the batch, with a piece per few messages."""
     broker = open_with(root, files)
-    transactions = in_pieces(broker, PIECE_ROWS)
+    transactions = in_pieces(broker, PIECE_ROWS, block_rows=2)
     prepare(transactions, BATCH, 13, LEFT_OVER)
     memory.receipts = [
         prepare(transactions, BATCH, 11, ONE),
@@ -82,7 +82,7 @@ def write_batch(root: Path, files: FaultyFiles, memory: Memory) -> None:
 def replay(broker: EmbeddedBroker, memory: Memory) -> None:
     """Spark writes the batch again, in other tasks, unless it knows that it was committed."""
     if not memory.is_acknowledged:
-        transactions = in_pieces(broker, PIECE_ROWS + 1)
+        transactions = in_pieces(broker, PIECE_ROWS)
         receipts = [prepare(transactions, BATCH, 21, TWO), prepare(transactions, BATCH, 22, ONE)]
         transactions.commit_batch(BATCH, receipts, flush="sync")
 

@@ -56,15 +56,16 @@ def open_store(path: Path, clock: Callable[[], int] | None = None) -> EmbeddedBr
     return EmbeddedBroker(str(path), StoreReader(path, writer.settings), writer, clock_ms=clock)
 
 
-def in_pieces(broker: EmbeddedBroker, rows: int) -> Transactions:
-    """The broker's transactions, with appends of at most so many messages."""
+def in_pieces(broker: EmbeddedBroker, rows: int, *, block_rows: int = 1) -> Transactions:
+    """The broker's transactions, with appends of at most so many messages, in such blocks."""
     return Transactions(
         broker.reader,
         broker.writer,
         broker.catalog,
         broker._administration,
         broker._clock_ms,
-        piece_rows=rows,
+        piece_rows=rows // block_rows,
+        block_rows=block_rows,
     )
 
 

@@ -39,6 +39,7 @@ class Size:
     batches: int
     rows: int
     piece_rows: int
+    block_rows: int = 1
     file_bytes: int = 1 << 16
 
     @property
@@ -111,7 +112,7 @@ def commit_batches(root: Path, size: Size, told: Connection) -> None:
             told.recv()
 
     with open_writer(root, size, ToldFiles(on_reach)) as broker:
-        transactions = in_pieces(broker, size.piece_rows)
+        transactions = in_pieces(broker, size.piece_rows, block_rows=size.block_rows)
         for number in range(size.batches):
             receipts = prepare_tasks(transactions, number, size.rows)
             left = TASKS * size.rows // size.piece_rows // 2
@@ -122,7 +123,7 @@ def commit_batches(root: Path, size: Size, told: Connection) -> None:
 def roll_back_batches(root: Path, size: Size, told: Connection) -> None:
     """Roll back one batch after another until a word comes."""
     with open_writer(root, size) as broker:
-        transactions = in_pieces(broker, size.piece_rows)
+        transactions = in_pieces(broker, size.piece_rows, block_rows=size.block_rows)
         number = 0
         while not told.poll():
             roll_back(transactions, number, size.piece_rows // 10)

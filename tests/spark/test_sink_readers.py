@@ -21,7 +21,7 @@ from tests.kit.watched_commit import (
     running,
 )
 
-SIZE = Size(batches=2, rows=6_000, piece_rows=600, file_bytes=1 << 20)
+SIZE = Size(batches=2, rows=6_000, piece_rows=600, block_rows=100, file_bytes=1 << 20)
 
 
 def read(spark: SparkSession, root: Path) -> Seen:

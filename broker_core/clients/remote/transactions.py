@@ -1,4 +1,4 @@
-"""Transactions over gRPC: half messages are made here, decisions are made by the broker.
+"""Transactions over gRPC: messages are made here, half messages and decisions by the broker.
 
 Everything but `end` may be asked for again after a lost answer, and is: what was prepared twice is
 never named by a decision and is rolled back, and a batch is decided once.
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from broker_core.broker.half_messages import as_halves
 from broker_core.clients.remote.sending import Parcel, packed_chunks
 from broker_core.clients.remoting.retry import Backoff, Deadline
 from broker_core.errors import BrokerError, IllegalMessageError
@@ -63,8 +62,8 @@ class RemoteTransactions:
         is_first: bool,
         flush: str | None = None,
     ) -> Prepared:
-        """Append half messages of one attempt at a part of a batch."""
-        parcel = self._parcel(as_halves(messages))
+        """Store messages of one attempt at a part of a batch, invisibly."""
+        parcel = self._parcel(messages)
         limits = self._connection.greeting().limits
         total = len(parcel.records)
         if total > limits.append_bytes:

@@ -186,7 +186,8 @@ def test_what_a_later_look_has_lost_or_changed_is_found(good: Seen) -> None:
 def test_a_broker_that_shows_messages_before_it_decides_is_found_out(root: Path) -> None:
     batch = BatchRef(OWNER, "", 0)
     with open_writer(root, SIZE) as broker:
-        receipt = prepare(broker.transactions, batch, 1, bodies(0, 0, 4), topic=TOPIC)
+        transactions = in_pieces(broker, 4)
+        receipt = prepare(transactions, batch, 1, bodies(0, 0, 4), topic=TOPIC)
         other = prepare(broker.transactions, batch, 2, bodies(0, 1, 4), topic=TOPIC)
         settling = HalfSettling(broker.reader, broker.writer, lambda: START_MS)
         [copies] = settling.commits(np.arange(4))

@@ -15,7 +15,7 @@ from broker_core.clients.embedded import EmbeddedBroker
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.record import Record, encode_record
 from broker_core.errors import BrokerError, IllegalMessageError, RequestError, TopicNotFoundError
-from broker_core.service.admission import Purpose, Records, admit
+from broker_core.service.admission import Records, admit
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
@@ -113,40 +113,20 @@ def test_delayed_messages_must_be_for_a_topic_that_is_there(broker: EmbeddedBrok
         admit(broker, [request(delayed("nope"))])
 
 
-def test_only_half_messages_are_prepared(broker: EmbeddedBroker) -> None:
-    text = b"REAL_TOPIC\x01t\x02REAL_QID\x010\x02"
-    half = replace(GOOD, topic="RMQ_SYS_TRANS_HALF_TOPIC", queue_id=0, properties=text)
+@pytest.mark.parametrize("topic", ["RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"])
+def test_half_messages_are_the_brokers_to_make(broker: EmbeddedBroker, topic: str) -> None:
+    text = b"HALF_BLOCK\x011\x02REAL_TOPIC\x01t\x02REAL_QID\x010\x02"
 
-    admitted = admit(broker, [request(half)], Purpose.PREPARE)
+    with pytest.raises(RequestError, match="can't append"):
+        admit(broker, [request(replace(GOOD, topic=topic, queue_id=0, properties=text))])
 
-    assert admitted.topics(0) == {"t"}
-    with pytest.raises(RequestError, match="can't prepare"):
-        admit(broker, [request(GOOD)], Purpose.PREPARE)
-    nowhere = replace(half, properties=b"")
+
+@pytest.mark.parametrize("text", [b"", b"REAL_TOPIC\x01SCHEDULE_TOPIC_XXXX\x02REAL_QID\x012\x02"])
+def test_a_delayed_message_must_say_where_it_belongs(broker: EmbeddedBroker, text: bytes) -> None:
+    nowhere = replace(GOOD, topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties=text)
+
     with pytest.raises(RequestError, match="where it belongs"):
-        admit(broker, [request(nowhere)], Purpose.PREPARE)
-
-
-def test_every_half_message_must_be_for_a_topic_that_is_there(broker: EmbeddedBroker) -> None:
-    def half(topic: str, queue_id: int) -> Record:
-        text = f"TAGS\x01A\x02REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02".encode()
-        return replace(GOOD, topic="RMQ_SYS_TRANS_HALF_TOPIC", queue_id=0, properties=text)
-
-    admitted = admit(broker, [request(half("t", 0), half("t", 1))], Purpose.PREPARE)
-
-    assert admitted.topics(0) == {"t"}
-    for topic in ("u", "nope"):  # as long as the other, and not
-        with pytest.raises(TopicNotFoundError, match=topic):
-            admit(broker, [request(half("t", 0), half(topic, 1))], Purpose.PREPARE)
-
-
-def test_a_half_message_that_is_delayed_is_for_its_last_topic(broker: EmbeddedBroker) -> None:
-    text = b"REAL_TOPIC\x01nope\x02REAL_QID\x010\x02"
-    text += b"REAL_TOPIC\x01SCHEDULE_TOPIC_XXXX\x02REAL_QID\x012\x02"
-    half = replace(GOOD, topic="RMQ_SYS_TRANS_HALF_TOPIC", queue_id=0, properties=text)
-
-    with pytest.raises(TopicNotFoundError, match="nope"):
-        admit(broker, [request(half)], Purpose.PREPARE)
+        admit(broker, [request(nowhere)])
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

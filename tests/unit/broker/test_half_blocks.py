@@ -1,0 +1,222 @@
+"""Half blocks: what they hold, what their commit makes of it, and what is no block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from broker_core.broker.half_blocks import Visible, as_blocks, block_bytes, visible
+from broker_core.codec.frames import FrameBatch
+from broker_core.codec.hosts import pack_host
+from broker_core.codec.layout import SysFlag
+from broker_core.codec.names import HALF_TOPIC
+from broker_core.codec.outgoing import Outgoing
+from broker_core.codec.record import Record, decode_record, encode_record
+from broker_core.errors import CorruptRecordError
+from broker_core.store.batch import Batch
+from broker_core.store.settings import StoreSettings
+
+pytestmark = pytest.mark.usefixtures("either_way")
+
+V4 = pack_host("127.0.0.1", 10911)
+V6 = pack_host("::1", 10911)
+PLACE = 5000
+"""Where the first block of a test lies in the log."""
+
+
+def message(number: int, *, topic: str = "t", queue_id: int = 1, body: bytes = b"") -> Record:
+    text = f"TRAN_MSG\x01true\x02PGROUP\x01g\x02UNIQ_KEY\x01K{number}\x02".encode()
+    return Record(
+        topic,
+        queue_id,
+        queue_offset=0,
+        physical_offset=0,
+        body=body or f"body-{number}".encode(),
+        properties=text,
+        born_timestamp=1000 + number,
+        born_host=V4,
+        store_host=V4,
+    )
+
+
+def as_batch(records: Sequence[Record]) -> Batch:
+    """The same messages as a sink would hand them over."""
+    topics = sorted({record.topic for record in records})
+    return Batch.of_messages(
+        Outgoing(
+            topics=topics,
+            topic_codes=np.array([topics.index(r.topic) for r in records], dtype=np.int32),
+            queue_ids=np.array([record.queue_id for record in records], dtype=np.int32),
+            bodies=pa.array([record.body for record in records], type=pa.binary()),
+            properties=pa.array([record.properties for record in records], type=pa.binary()),
+            born_timestamps=np.array([r.born_timestamp for r in records], dtype=np.int64),
+            born_host=records[0].born_host,
+            store_host=records[0].store_host,
+        )
+    )
+
+
+def stored(halves: Batch) -> list[bytes]:
+    """The half messages' bytes, with the offsets that they would get in a log."""
+    found: list[bytes] = []
+    sizes = np.concatenate([part.sizes for part in halves.parts])
+    places = PLACE + np.cumsum(sizes) - sizes
+    first = 0
+    for part in halves.parts:
+        rows = slice(first, first + len(part))
+        part.patch(np.arange(len(sizes))[rows], places[rows], 77)
+        frames = FrameBatch(part.buffer, part.starts, part.sizes, np.arange(len(part)))
+        found += frames.records()
+        first += len(part)
+    return found
+
+
+def frames_of(records: Sequence[bytes]) -> FrameBatch:
+    sizes = np.array([len(raw) for raw in records], dtype=np.int32)
+    return FrameBatch(
+        np.frombuffer(b"".join(records), dtype=np.uint8),
+        np.cumsum(sizes, dtype=np.int64) - sizes,
+        sizes,
+        np.arange(len(records)),
+        origin=PLACE,
+        name="commitlog/0",
+    )
+
+
+def copies_of(each: Visible) -> Sequence[bytes]:
+    found = each.records
+    return FrameBatch(found.buffer, found.starts, found.sizes, np.arange(len(each))).records()
+
+
+def committed(halves: Batch) -> list[bytes]:
+    return [raw for each in visible(frames_of(stored(halves))) for raw in copies_of(each)]
+
+
+def test_a_block_is_a_half_message_whose_body_is_records() -> None:
+    messages = [message(0), message(1, queue_id=3)]
+
+    [block] = stored(as_blocks(as_batch(messages), 1 << 20))
+
+    body = encode_record(messages[0]) + encode_record(messages[1])
+    text = b"TRAN_MSG\x01true\x02PGROUP\x01g\x02UNIQ_KEY\x01K0\x02HALF_BLOCK\x012\x02"
+    text += b"REAL_TOPIC\x01t\x02REAL_QID\x011\x02"
+    assert block == encode_record(
+        replace(
+            messages[0],
+            topic=HALF_TOPIC,
+            queue_id=0,
+            physical_offset=PLACE,
+            body=body,
+            properties=text,
+            store_timestamp=77,
+        )
+    )
+
+
+@pytest.mark.parametrize("hosts", [(V4, V4), (V6, V4), (V4, V6), (V6, V6)])
+def test_a_commit_is_the_records_and_where_each_of_them_was_prepared(
+    hosts: tuple[bytes, bytes],
+) -> None:
+    topics = ["t", "u", "wide-" * 40, "t", "u"]
+    messages = [
+        replace(message(number, topic=topic), born_host=hosts[0], store_host=hosts[1])
+        for number, topic in enumerate(topics)
+    ]
+    halves = as_blocks(as_batch(messages), 1 << 20, most_rows=2)
+    log = bytes(PLACE) + b"".join(stored(halves))
+
+    copies = [decode_record(raw) for raw in committed(halves)]
+
+    assert len({copy.prepared_offset for copy in copies}) == len(messages)
+    for copy, original in zip(copies, messages, strict=True):
+        inside = decode_record(log[copy.prepared_offset :][: len(encode_record(copy))])
+        assert replace(copy, sys_flag=inside.sys_flag, prepared_offset=0) == inside
+        assert (inside.topic, inside.body) == (original.topic, original.body)
+        assert inside.properties == original.properties
+        assert copy.sys_flag & 0xC == SysFlag.COMMIT
+
+
+def test_blocks_keep_to_their_limits() -> None:
+    messages = [message(number) for number in range(10)]
+    size = len(encode_record(messages[0]))
+
+    by_rows = as_blocks(as_batch(messages), 1 << 20, most_rows=4)
+    by_bytes = as_blocks(as_batch(messages), 3 * size + 5)
+
+    def held(halves: Batch) -> list[str]:
+        return [decode_record(raw).property_map["HALF_BLOCK"] for raw in stored(halves)]
+
+    assert held(by_rows) == ["4", "4", "2"]
+    assert held(by_bytes) == ["3", "3", "3", "1"]
+
+
+def test_a_message_too_large_for_a_block_is_a_half_message_by_itself() -> None:
+    large = bytes(range(200)) * 5
+    bodies = [b"a", b"b", large, large, b"c", large]
+    messages = [message(number, body=body) for number, body in enumerate(bodies)]
+
+    halves = as_blocks(as_batch(messages), 600)
+
+    kinds = ["HALF_BLOCK" in decode_record(raw).property_map for raw in stored(halves)]
+    assert kinds == [True, False, False, True, False]
+    assert [decode_record(raw).body for raw in committed(halves)] == bodies
+    assert [decode_record(raw).property_map["UNIQ_KEY"] for raw in committed(halves)] == [
+        f"K{number}" for number in range(6)
+    ]
+
+
+def test_what_is_visible_already_is_left_out() -> None:
+    messages = [message(number) for number in range(5)]
+    [each] = visible(frames_of(stored(as_blocks(as_batch(messages), 1 << 20, most_rows=3))))
+    there = each.prepared_offsets[[0, 1, 4]]
+
+    left = each.without(there)
+
+    assert [decode_record(raw).body for raw in copies_of(left)] == [b"body-2", b"body-3"]
+    assert left.prepared_offsets.tolist() == each.prepared_offsets[[2, 3]].tolist()
+    assert len(left.batch()) == 2
+    assert len(each.without(each.prepared_offsets)) == 0
+    assert each.without(np.array([1])) is each
+
+
+def spoiled(**changes: object) -> FrameBatch:
+    messages = [message(0), message(1)]
+    [block] = stored(as_blocks(as_batch(messages), 1 << 20))
+    record = decode_record(block)
+    text = record.properties.replace(b"HALF_BLOCK\x012", changes.pop("said", b"HALF_BLOCK\x012"))  # type: ignore[arg-type]  # bytes
+    return frames_of([encode_record(replace(record, properties=text, crc=None, **changes))])  # type: ignore[arg-type]  # a record's fields
+
+
+INSIDE = encode_record(message(0)) + encode_record(message(1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"said": b"HALF_BLOCK\x013"}, "as many records as they say"),
+        ({"said": b"HALF_BLOCK\x01two"}, "no number"),
+        ({"said": b"HALF_BLOCK\x0199999999"}, "no number"),
+        ({"body": INSIDE + b"more"}, "4 bytes are left over"),
+        ({"body": INSIDE[:-1]}, "record size is"),
+        ({"body": b"no records"}, "magic is"),
+    ],
+)
+def test_what_is_no_block_is_corrupt(changes: dict[str, object], what: str) -> None:
+    with pytest.raises(CorruptRecordError, match=rf"5000 .*no blocks.*{what}.*check"):
+        list(visible(spoiled(**changes)))
+
+
+@pytest.mark.parametrize(
+    ("config", "limit"),
+    [
+        ({}, 1 << 20),
+        ({"maxMessageSize": 1000}, 1000),
+        ({"mappedFileSizeCommitLog": 1 << 16}, 1 << 14),
+    ],
+)
+def test_a_block_is_never_more_than_a_broker_takes(config: dict[str, int], limit: int) -> None:
+    assert block_bytes(StoreSettings.load(config)) == limit
