@@ -8,9 +8,9 @@ finding too little must not happen.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -85,19 +85,13 @@ def _find(broker: Broker, wanted: LookupPartition) -> pa.Table:
 
 
 def _within(found: pa.Table, ranges: Sequence[OffsetRange]) -> pa.Table:
-    masks = [
-        reduce(
-            pc.and_,
-            [
-                pc.equal(found["brokerName"], each.queue.broker_name),
-                pc.equal(found["queueId"], each.queue.queue_id),
-                pc.greater_equal(found["queueOffset"], each.start),
-                pc.less(found["queueOffset"], each.end),
-            ],
-        )
-        for each in ranges
-    ]
-    return found.filter(reduce(pc.or_, masks))
+    brokers = found["brokerName"].to_numpy()
+    queues, offsets = found["queueId"].to_numpy(), found["queueOffset"].to_numpy()
+    is_within = np.zeros(len(found), dtype=np.bool_)
+    for each in ranges:
+        is_queue = (queues == each.queue.queue_id) & (brokers == each.queue.broker_name)
+        is_within |= is_queue & (offsets >= each.start) & (offsets < each.end)
+    return found if is_within.all() else found.filter(pa.array(is_within))
 
 
 def _column(found: pa.Table, column: str) -> pa.ChunkedArray:

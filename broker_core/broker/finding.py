@@ -23,6 +23,7 @@ from broker_core.codec.names import (
     UNIQ_KEY,
     is_system_topic,
 )
+from broker_core.codec.rows import FEW, table_of
 from broker_core.errors import (
     CorruptRecordError,
     MessageNotFoundError,
@@ -90,6 +91,8 @@ def find_by_id(reader: StoreReader, topics: Sequence[str], message_id: str) -> R
 
 def as_table(records: Sequence[Record], reader: StoreReader) -> pa.Table:
     """Return records as a table with all columns, in the order given."""
+    if len(records) < FEW:
+        return table_of(records, reader.settings.broker_name)
     batch = decode(as_frames(records, reader), ALL_COLUMNS, reader.settings.broker_name)
     return pa.Table.from_batches([batch], schema=schema_of(ALL_COLUMNS))
 

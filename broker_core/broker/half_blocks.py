@@ -191,9 +191,9 @@ class Visible:
         )
 
     def batch(self) -> Batch:
-        """The records to append, made ready."""
+        """The records to append."""
         part = known_part(self.records, self.route, self.properties_lengths, SysFlag.COMMIT)
-        return Batch.of_copies(part, self.route).make_ready()
+        return Batch.of_copies(part, self.route)
 
 
 def visible(frames: FrameBatch) -> Iterator[Visible]:
@@ -234,7 +234,7 @@ def _of_blocks(frames: FrameBatch, counts: NDArray[np.int64]) -> Visible:
     places = map(slice, blocks.body_starts.tolist(), ends.tolist())
     data = np.concatenate([frames.buffer[place] for place in places])
     bounds = np.concatenate([[0], np.cumsum(blocks.body_lengths)])
-    starts, sizes, end, _, detail = chain(data, 0, len(data))
+    starts, sizes, end, _, detail = chain(data, 0, len(data), _most(data, counts))
     firsts = np.searchsorted(starts, bounds)
     if end != len(data):
         raise _no_block(frames, detail or f"{len(data) - end} bytes are left over")
@@ -253,6 +253,11 @@ def _of_blocks(frames: FrameBatch, counts: NDArray[np.int64]) -> Visible:
         fields.properties_lengths,
         prepared,
     )
+
+
+def _most(data: NDArray[np.uint8], counts: NDArray[np.int64]) -> int:
+    """How many records to expect: as many as blocks say, if there is room for them."""
+    return min(int(counts.sum()), len(data) // layout.MIN_RECORD_BYTES)
 
 
 def _mark_committed(fields: RecordFields, prepared: NDArray[np.int64]) -> None:

@@ -54,11 +54,11 @@ class SettledElsewhereError(Exception):
 
 @dataclass(frozen=True)
 class Settlement:
-    """What settles some half messages: copies of them, if any, and the ops that say so."""
+    """What settles some half messages: copies of them, if any, and `ops` messages that say so."""
 
     offsets: NDArray[np.int64]
-    copies: tuple[Batch, ...]
-    ops: Batch
+    records: Batch
+    ops: int
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -108,14 +108,15 @@ class HalfSettling:
             if fates.are_decided(offsets).any():
                 raise SettledElsewhereError
 
-        whole = Batch.join([*opening, *settlement.copies, settlement.ops, *closing])
+        whole = Batch.join([*opening, settlement.records, *closing])
         placed = self._writer.append(whole, flush=flush, guard=look_first)
-        fates.skip(len(settlement.ops))
+        fates.skip(settlement.ops)
         return placed
 
     def settlement(self, offsets: NDArray[np.int64], copies: Sequence[Batch] = ()) -> Settlement:
         """What settles some half messages: copies of them, or none, and their ops."""
-        return Settlement(offsets, tuple(copies), self._ops(offsets))
+        ops = self._ops(offsets)
+        return Settlement(offsets, Batch.join([*copies, ops]), len(ops))
 
     def commits(
         self, offsets: NDArray[np.int64], copied: NDArray[np.int64] = _NOTHING
@@ -136,8 +137,9 @@ class HalfSettling:
     ) -> Settlement:
         """Pure but for the time of day, so that any thread may do it."""
         missing = [each.without(copied) for batch in frames for each in visible(batch)]
-        copies = tuple(each.batch() for each in missing if len(each))
-        return Settlement(offsets, copies, self._ops(offsets).make_ready())
+        settlement = self.settlement(offsets, [each.batch() for each in missing if len(each)])
+        settlement.records.make_ready()
+        return settlement
 
     def pieces(self, offsets: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Half messages, in their order, in pieces of a bounded size."""

@@ -66,6 +66,13 @@ class Record:
         return self.property_map.get(UNIQ_KEY) or self.offset_id
 
     @property
+    def size_bytes(self) -> int:
+        """The length of the stored bytes."""
+        fixed = layout.BODY - 2 * layout.HOST_V4 + len(self.born_host) + len(self.store_host)
+        topic = (1 if self.version == MAGIC_V1 else 2) + len(self.topic.encode())
+        return fixed + len(self.body) + topic + 2 + len(self.properties)
+
+    @property
     def born_host_text(self) -> str:
         """`address:port` of the sender."""
         return host_text(self.born_host)

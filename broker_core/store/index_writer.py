@@ -261,9 +261,8 @@ def chained(columns: Columns, table: SlotTable, slots: int, first: int) -> Put:
 
 def chained_compiled(columns: Columns, table: SlotTable, slots: int, first: int) -> Put:
     """The same by a kernel, but for the order of the slots."""
-    mapped = table.mapped
-    # The kernel reads slots where they are mapped; who first asks for many has them mapped.
-    if mapped is None:
+    mapped = table.mapped(len(columns[0]))
+    if mapped is None:  # the kernel reads slots where they are mapped
         return chained(columns, table, slots, first)
     from broker_core.codec.compiled.indexing import chain_entries
 

@@ -50,18 +50,16 @@ class SlotTable:
             return False
         return self._map is None or self._map.is_of(path)
 
-    @property
-    def mapped(self) -> NDArray[np.uint8] | None:
-        """The bytes of all slots, for reading; None as long as they are read by calls."""
-        return None if self._map is None else self._map.items.view(np.uint8)
+    def mapped(self, count: int) -> NDArray[np.uint8] | None:
+        """The bytes of all slots, for who reads `count` of them; None if calls are cheaper."""
+        shared = self._shared(count)
+        return None if shared is None else shared.items.view(np.uint8)
 
     def held(self, wanted: NDArray[np.int64]) -> NDArray[np.int32]:
         """What some slots hold."""
-        self._asked += len(wanted)
-        if self._map is None and self._asked > self._few:
-            self._map = self._mapped()
-        if self._map is not None:
-            return self._map.items[wanted].astype(np.int32)
+        shared = self._shared(len(wanted))
+        if shared is not None:
+            return shared.items[wanted].astype(np.int32)
         single = [
             self._handles.read(self._path, SLOT_BYTES, HEADER_BYTES + SLOT_BYTES * slot)
             for slot in wanted.tolist()
@@ -83,6 +81,13 @@ class SlotTable:
         for row, slot in enumerate(slots.tolist()):
             value = single[SLOT_BYTES * row : SLOT_BYTES * (row + 1)]
             self._handles.write(self._path, value, HEADER_BYTES + SLOT_BYTES * slot)
+
+    def _shared(self, count: int) -> SharedMap | None:
+        """The map, for who asks for `count` slots; None as long as few were ever asked for."""
+        self._asked += count
+        if self._map is None and self._asked > self._few:
+            self._map = self._mapped()
+        return self._map
 
     def _mapped(self) -> SharedMap:
         size = SLOT_BYTES * self._slots

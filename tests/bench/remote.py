@@ -16,8 +16,6 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from pyspark.sql import DataFrame
-
 from broker_core import open_broker
 from tests.bench.data import QUEUES, TOPIC
 from tests.bench.figure import (
@@ -31,7 +29,7 @@ from tests.bench.figure import (
     touch_memory,
 )
 from tests.bench.spark_session import session
-from tests.bench.spark_write import ROWS, WRITES, cached_rows, new_store, save_seconds
+from tests.bench.spark_write import ROWS, WRITES, cached_rows, new_store, save_and_delete
 from tests.kit.served import ROOT, ServeCommand
 from tests.load.loading import SENT, load
 
@@ -46,7 +44,6 @@ SENDS = {
 }
 FOLLOW = "follow.remote.vs_echo"
 NAMES = (*SINKS, *SENDS, FOLLOW)
-_EVERYTHING = 1 << 62
 
 
 def run(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
@@ -86,23 +83,14 @@ def _sinks(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
                 own = scratch / "sink"
                 with served(scratch / "sink-remote") as address:
                     turns: dict[str, Turn] = {
-                        "remote": partial(_save, rows, address, delivery),
-                        "embedded": partial(_save, rows, new_store(own), delivery),
+                        "remote": partial(save_and_delete, rows, address, delivery),
+                        "embedded": partial(save_and_delete, rows, new_store(own), delivery),
                     }
                     times = take_turns(turns, WRITES, before=lambda: touch_memory(scratch))
                 shutil.rmtree(own)
                 yield rate_figure(
                     name, ROWS, times["remote"], times["embedded"], columns="keys,body"
                 )
-
-
-def _save(rows: DataFrame, address: str, delivery: str) -> Seconds:
-    """Write all rows; afterwards delete what is full, before the system begins to write it out."""
-    try:
-        return save_seconds(rows, address, delivery)
-    finally:
-        with open_broker(address, mode="rw") as broker:
-            broker.delete_before(_EVERYTHING)
 
 
 # Single messages

@@ -49,7 +49,7 @@ NAMES = (
 )
 ROWS = 4_000_000
 _STEPS = 15
-_LOOKUPS = 15
+_LOOKUPS = 50
 
 
 def run(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
@@ -151,7 +151,8 @@ class _Bench:
         """`where keys = …` by the index, against a scan of everything; both planned once.
 
         Planning takes the same tenth of a second for both, whatever the store holds. Lookups are so
-        short that a turn takes several: else the JVM would still be getting warm.
+        short that a turn takes many, about as long as a scan: else the JVM would get warm with
+        the rows of scans, and be cold in all that is done once a query.
         """
         columns = COLUMN_SETS[".default"]
         asked = f"keys = 'order-{ROWS // 2}'"

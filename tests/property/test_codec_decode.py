@@ -14,6 +14,7 @@ from broker_core.codec.decode import ALL_COLUMNS, decode, property_columns
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.names import KEYS, TAGS
 from broker_core.codec.record import Record, decode_record
+from broker_core.codec.rows import row_of, table_of
 from tests.kit.records import laid_out, mixtures, of_one_queue
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -24,37 +25,12 @@ ORIGINS = st.sampled_from([0, 1_073_741_824, 2**50])
 
 
 def scalar_rows(frames: FrameBatch) -> list[dict[str, Any]]:
-    return [scalar_row(decode_record(encoded), len(encoded)) for encoded in frames.records()]
+    return [scalar_row(decode_record(encoded)) for encoded in frames.records()]
 
 
-def scalar_row(record: Record, size: int) -> dict[str, Any]:
-    properties = record.property_map
-    return {
-        "topic": record.topic,
-        "brokerName": "broker-a",
-        "queueId": record.queue_id,
-        "queueOffset": record.queue_offset,
-        "msgId": record.msg_id,
-        "tags": properties.get(TAGS),
-        "keys": properties.get(KEYS),
-        "body": record.plain_body,
-        "bornTimestamp": record.born_timestamp * 1000,
-        "storeTimestamp": record.store_timestamp * 1000,
-        "properties": properties,
-        "offsetMsgId": record.offset_id,
-        "physicalOffset": record.physical_offset,
-        "storeSize": size,
-        "bornHost": record.born_host_text,
-        "storeHost": record.store_host_text,
-        "flag": record.flag,
-        "sysFlag": record.sys_flag,
-        "reconsumeTimes": record.reconsume_times,
-        "bodyCrc": record.crc,
-        "preparedTransactionOffset": record.prepared_offset,
-        "a": properties.get("a"),
-        "DELAY": properties.get("DELAY"),
-        "k" * 17: properties.get("k" * 17),
-    }
+def scalar_row(record: Record) -> dict[str, Any]:
+    named = {name: record.property_map.get(name) for name in ("a", "DELAY", "k" * 17)}
+    return {**row_of(record, "broker-a"), "properties": record.property_map, **named}
 
 
 def columnar_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -77,6 +53,19 @@ def test_columns_of_a_mixture_are_the_scalar_fields(
     frames = laid_out(records, gap=gap, origin=origin)
 
     assert columnar_rows(decode(frames, COLUMNS)) == scalar_rows(frames)
+
+
+@given(mixtures(), ORIGINS)
+def test_a_table_made_row_by_row_is_the_one_made_by_columns(
+    records: Sequence[Record], origin: int
+) -> None:
+    frames = laid_out(records, origin=origin)
+    singly = table_of([decode_record(encoded) for encoded in frames.records()], "broker-a")
+    columns = decode(frames, ALL_COLUMNS)
+
+    [rows] = singly.combine_chunks().to_batches()
+    assert rows.schema == columns.schema
+    assert columnar_rows(rows) == columnar_rows(columns)
 
 
 @given(mixtures(), GAPS, ORIGINS)

@@ -30,7 +30,7 @@ def mapped_table(path: Path, values: NDArray[np.int32]) -> SlotTable:
     path.write_bytes(bytes(HEADER_BYTES) + values.astype(SLOT).tobytes())
     table = SlotTable(path, OpenFiles(OsFiles()), len(values))
     table.held(np.arange(min(len(values), 3000), dtype=np.int64))
-    assert table.mapped is not None
+    assert table.mapped(len(values)) is not None
     return table
 
 
@@ -137,7 +137,7 @@ def test_files_are_the_same_by_either_way(
     done: list[Put] = []
 
     def counted(columns: Columns, table: SlotTable, slots: int, first: int) -> Put:
-        if table.mapped is not None:
+        if table.mapped(0) is not None:
             done.append(chained_compiled(columns, table, slots, first))
             return done[-1]
         return chained(columns, table, slots, first)
