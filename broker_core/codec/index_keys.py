@@ -6,15 +6,23 @@ not). User keys are the pieces of KEYS between single spaces; empty ones do not 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.codec.javahash import TextHashes, hash_spans, index_hashes, java_hash
+from broker_core.codec.javahash import (
+    TextHashes,
+    hash_spans,
+    index_hash,
+    index_hashes,
+    java_hash,
+)
+from broker_core.codec.names import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
 from broker_core.codec.pieces import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -24,6 +32,21 @@ KEY_MARK = "#"
 TAG_MARK = "#T#"
 """What stands between a topic and a key, and between a topic and a tag."""
 _SPACE = 0x20
+
+
+@lru_cache(maxsize=1024)
+def _seed(topic: str, mark: str) -> int:
+    return java_hash(topic + mark)
+
+
+def hashes_of(topic: str, properties: Mapping[str, str]) -> list[int]:
+    """The keys of one record as index files store them, in put order: IndexKeys' scalar twin."""
+    keys = [properties.get(UNIQ_KEY, ""), *properties.get(KEYS, "").split(KEY_SEPARATOR)]
+    seed = _seed(topic, KEY_MARK)
+    hashes = [index_hash(java_hash(key, seed)) for key in keys if key]
+    if TAGS in properties:
+        hashes.append(index_hash(java_hash(properties[TAGS], _seed(topic, TAG_MARK))))
+    return hashes
 
 
 class IndexKeys:

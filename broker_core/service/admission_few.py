@@ -19,8 +19,9 @@ from broker_core.codec.checksums import body_crc
 from broker_core.codec.copies import Route
 from broker_core.codec.dispatch import DispatchFields
 from broker_core.codec.hosts import is_v6
-from broker_core.codec.javahash import index_hash, java_hash
-from broker_core.codec.names import HALF_TOPIC, KEY_SEPARATOR, KEYS, SCHEDULE_TOPIC, TAGS, UNIQ_KEY
+from broker_core.codec.index_keys import hashes_of
+from broker_core.codec.javahash import java_hash
+from broker_core.codec.names import HALF_TOPIC, SCHEDULE_TOPIC, TAGS
 from broker_core.codec.outgoing import Encoded
 from broker_core.codec.properties import parse_properties
 from broker_core.service.admission import Admitted, Records, admit, is_the_brokers
@@ -138,7 +139,7 @@ def _fields(found: Sequence[_Plain], records: Encoded) -> DispatchFields:
     rows: list[int] = []
     hashes: list[int] = []
     for row, plain in enumerate(found):
-        of_one = _index_hashes(plain)
+        of_one = hashes_of(plain.topic, plain.properties)
         hashes += of_one
         rows += [row] * len(of_one)
     nowhere = np.zeros(len(found), dtype=np.int64)
@@ -159,20 +160,5 @@ def _fields(found: Sequence[_Plain], records: Encoded) -> DispatchFields:
 
 
 @lru_cache(maxsize=1024)
-def _topic_seed(topic: str) -> int:
-    return java_hash(topic + "#")
-
-
-@lru_cache(maxsize=1024)
 def _tags_code(tags: str) -> int:
     return java_hash(tags)
-
-
-def _index_hashes(plain: _Plain) -> list[int]:
-    """The index keys of a record as index files store them, in put order (codec/index_keys.py)."""
-    properties, seed = plain.properties, _topic_seed(plain.topic)
-    keys = [properties.get(UNIQ_KEY, ""), *properties.get(KEYS, "").split(KEY_SEPARATOR)]
-    hashes = [index_hash(java_hash(key, seed)) for key in keys if key]
-    if TAGS in properties:
-        hashes.append(index_hash(java_hash(properties[TAGS], java_hash("T#", seed))))
-    return hashes

@@ -18,6 +18,9 @@ import numpy as np
 
 from broker_core.codec.dispatch import dispatch_fields
 from broker_core.codec.frames import FrameBatch
+from broker_core.codec.index_keys import hashes_of
+from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
+from broker_core.codec.record import decode_record
 from broker_core.store.index_file import (
     MAX_TIME_MS,
     IndexFile,
@@ -26,14 +29,23 @@ from broker_core.store.index_file import (
 )
 
 if TYPE_CHECKING:
-    from broker_core.codec.dispatch import DispatchFields
+    from numpy.typing import NDArray
+
     from broker_core.store.commit_log import CommitLog, Stretch
     from broker_core.store.index_plan import IndexPlan
     from broker_core.store.recovery import RecoveryPlan
     from broker_core.store.settings import StoreSettings
 
+    Keys = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
+    """Of each key its hash, its record's physical offset and its store time."""
 
 ALL_TIMES = (0, MAX_TIME_MS)
+_FEW = 16
+_NO_KEYS: Keys = (
+    np.empty(0, dtype=np.int32),
+    np.empty(0, dtype=np.int64),
+    np.empty(0, dtype=np.int64),
+)
 
 
 class IndexView:
@@ -150,20 +162,14 @@ class _RebuiltIndex:
     """Keys of the log's records from an offset on, in memory, in the order of the log."""
 
     def __init__(self, log: CommitLog, start: int, end: int) -> None:
-        hashes = [np.empty(0, dtype=np.int32)]
-        offsets = [np.empty(0, dtype=np.int64)]
-        times = [np.empty(0, dtype=np.int64)]
+        found = [_NO_KEYS]
         for stretch in log.walk(start):
-            fields = _dispatched(stretch, end)
-            if fields is not None:
-                hashes.append(fields.index_hashes)
-                offsets.append(fields.physical_offsets[fields.index_rows])
-                times.append(fields.store_timestamps[fields.index_rows])
+            count = int(np.searchsorted(stretch.starts, end - stretch.segment.base))
+            if count:
+                found.append((_keys_of_few if count <= _FEW else _keys)(stretch, count))
             if stretch.end >= end:
                 break
-        self._hashes = np.concatenate(hashes)
-        self._offsets = np.concatenate(offsets)
-        self._times = np.concatenate(times)
+        self._hashes, self._offsets, self._times = map(np.concatenate, zip(*found, strict=True))
 
     def lookup(self, wanted: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Yield physical offsets under a hash, newest first; see IndexFile.lookup."""
@@ -173,11 +179,20 @@ class _RebuiltIndex:
         yield from self._offsets[rows[is_inside]].tolist()
 
 
-def _dispatched(stretch: Stretch, end: int) -> DispatchFields | None:
-    """Dispatch fields of a stretch's records before a physical offset; None if there are none."""
-    count = int(np.searchsorted(stretch.starts, end - stretch.segment.base))
-    if not count:
-        return None
+def _keys_of_few(stretch: Stretch, count: int) -> Keys:
+    """The keys of a stretch's first records, one by one: mostly the last one of a log."""
+    rows = []
+    for start, size in zip(stretch.starts[:count].tolist(), stretch.sizes.tolist(), strict=False):
+        record = decode_record(stretch.buffer[start : start + size].tobytes(), verify=False)
+        if record.sys_flag & TRANSACTION_MASK != SysFlag.ROLLBACK:
+            place, time = record.physical_offset, record.store_timestamp
+            rows += [(each, place, time) for each in hashes_of(record.topic, record.property_map)]
+    found = np.array(rows, dtype=np.int64).reshape(-1, 3)
+    return found[:, 0].astype(np.int32), found[:, 1], found[:, 2]
+
+
+def _keys(stretch: Stretch, count: int) -> Keys:
+    """The keys of a stretch's first records."""
     frames = FrameBatch(
         buffer=stretch.buffer,
         starts=stretch.starts[:count],
@@ -186,4 +201,6 @@ def _dispatched(stretch: Stretch, end: int) -> DispatchFields | None:
         origin=stretch.segment.base,
         name=str(stretch.segment.path),
     )
-    return dispatch_fields(frames)
+    fields = dispatch_fields(frames)
+    rows = fields.index_rows
+    return fields.index_hashes, fields.physical_offsets[rows], fields.store_timestamps[rows]

@@ -49,7 +49,7 @@ NAMES = (
 )
 ROWS = 4_000_000
 _STEPS = 15
-_LOOKUPS = 50
+_LOOKUPS = 100
 
 
 def run(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:

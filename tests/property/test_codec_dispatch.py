@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from broker_core.codec.dispatch import dispatch_fields
 from broker_core.codec.gather import span_arrays
+from broker_core.codec.index_keys import hashes_of
 from broker_core.codec.javahash import hash_spans, index_hash, java_hash, java_hashes
 from broker_core.codec.names import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, UNIQ_KEY
 from broker_core.codec.record import Record, decode_record
@@ -65,6 +66,10 @@ def test_each_record_is_dispatched_by_its_own_fields(
     ]
     assert found.index_rows.tolist() == [at for at, _ in keys]
     assert found.index_hashes.tolist() == [index_hash(java_hash(key)) for _, key in keys]
+    if with_tags:
+        kept = [row for row in records if row.sys_flag & ROLLBACK != ROLLBACK]
+        singly = [each for row in kept for each in hashes_of(row.topic, row.property_map)]
+        assert found.index_hashes.tolist() == singly
 
 
 @given(st.lists(st.one_of(st.none(), st.text(max_size=12)), max_size=100), st.text(max_size=4))
