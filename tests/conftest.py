@@ -55,4 +55,5 @@ def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
         rows = 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled, "WORTH_ROWS", rows)
+        patch.setattr(compiled, "is_at_hand", lambda: request.param == "compiled")
         yield

@@ -36,19 +36,28 @@ def body_crcs(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """The checksums of many bodies data[start : start + length]."""
-    if compiled.is_worth(len(lengths)):
+    longest = int(lengths.max(initial=0))
+    if compiled.is_worth(len(lengths)) or (longest > _SHORT_BYTES and _can_fold()):
         from broker_core.codec.compiled.checksums import crc32_spans
 
         crcs = np.empty(len(starts), dtype=np.uint32)
         crc32_spans(*arguments.texts(data, starts, lengths), crcs)
         return crcs.astype(np.int64) & CRC_MASK
-    longest = int(lengths.max(initial=0))
     if len(lengths) >= _MANY and longest <= _SHORT_BYTES and longest <= 2 * lengths.mean():
         return crc32_many(data, starts, lengths).astype(np.int64) & CRC_MASK
     found = np.fromiter(
         map(zlib.crc32, _each(data, starts, lengths)), dtype=np.int64, count=len(starts)
     )
     return found & CRC_MASK
+
+
+def _can_fold() -> bool:
+    """Whether there is a kernel at hand that is quicker than zlib."""
+    if not compiled.is_at_hand():
+        return False
+    from broker_core.codec.compiled.checksums import CAN_FOLD
+
+    return CAN_FOLD
 
 
 def _each(

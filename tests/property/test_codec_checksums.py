@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,3 +43,39 @@ def test_bodies_have_the_same_checksum_by_either_way(count: int, shortest: int) 
     bodies = [random.bytes(int(length)) for length in lengths]
     found = body_crcs(*span_arrays(pa.array(bodies, type=pa.binary())))
     assert found.tolist() == [body_crc(body) for body in bodies]
+
+
+LENGTHS = [0, 1, 7, 8, 15, 16, 17, 31, 32, 100, 127, 128, 129, 143, 144, 191, 192, 193, 1000, 4097]
+
+
+@pytest.mark.parametrize("is_folded", [True, False], ids=["folded", "tables"])
+def test_kernels_count_texts_of_every_length_at_every_place(is_folded: bool) -> None:
+    pytest.importorskip("numba", reason="Numba has no release for this Python yet")
+    from broker_core.codec.compiled import checksums, folding
+
+    if is_folded and not folding.can_fold():
+        pytest.skip("this processor does not multiply without carries")
+    data = np.random.default_rng(7).integers(0, 256, 10_000, dtype=np.uint8)
+    step = _folding() if is_folded else checksums.step_by_tables
+
+    for number, length in enumerate(LENGTHS):
+        start, blocks = 3 * number, length // folding.BLOCK_BYTES
+        if blocks:
+            state = step(data, start, blocks, np.uint32(0xFFFFFFFF)) ^ 0xFFFFFFFF
+            assert state == zlib.crc32(data[start : start + blocks * folding.BLOCK_BYTES].tobytes())
+        found = np.empty(1, dtype=np.uint32)
+        checksums.crc32_spans(data, np.array([start]), np.array([length]), found)
+        assert found[0] == zlib.crc32(data[start : start + length].tobytes())
+
+
+def _folding() -> Callable[..., int]:
+    """`fold` as something that Python can call."""
+    from numba import njit
+
+    from broker_core.codec.compiled.folding import fold
+
+    def call(data: Any, start: int, blocks: int, state: Any) -> Any:
+        return fold(data, start, blocks, state)
+
+    compiled: Callable[..., int] = njit(call)
+    return compiled

@@ -26,6 +26,11 @@ def is_worth(rows: int) -> bool:
     return rows >= WORTH_ROWS and is_available()
 
 
+def is_at_hand() -> bool:
+    """Whether kernels are loaded already, so that they pay for any batch."""
+    return bool(is_available.cache_info().currsize) and is_available()
+
+
 @cache
 def is_available() -> bool:
     """Whether kernels can be had in this process; loads or compiles them when first asked."""
