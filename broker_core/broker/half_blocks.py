@@ -230,23 +230,27 @@ def _of_singles(frames: FrameBatch) -> Visible:
 
 def _of_blocks(frames: FrameBatch, counts: NDArray[np.int64]) -> Visible:
     blocks = locate(frames)
+    if compiled.is_worth(min(int(counts.sum()), frames.size_bytes // layout.MIN_RECORD_BYTES)):
+        unpacked = _unpacked(blocks, counts)
+        if unpacked is not None:
+            return unpacked
     ends = blocks.body_starts + blocks.body_lengths
     places = map(slice, blocks.body_starts.tolist(), ends.tolist())
     data = np.concatenate([frames.buffer[place] for place in places])
     bounds = np.concatenate([[0], np.cumsum(blocks.body_lengths)])
-    starts, sizes, end, _, detail = chain(data, 0, len(data), _most(data, counts))
+    starts, sizes, end, _, detail = chain(data, 0, len(data))
     firsts = np.searchsorted(starts, bounds)
     if end != len(data):
         raise _no_block(frames, detail or f"{len(data) - end} bytes are left over")
     if not np.array_equal(np.diff(firsts), counts) or (starts[firsts[:-1]] != bounds[:-1]).any():
         raise _no_block(frames, "they do not hold as many records as they say")
-    inside = FrameBatch(
-        data, starts, sizes, np.zeros(len(starts), dtype=np.int64), name=_name(frames)
-    )
-    fields = locate(inside)
-    begins = blocks.integer("physicalOffset") + blocks.body_starts - frames.starts
-    prepared = starts + np.repeat(begins - bounds[:-1], counts)
-    _mark_committed(fields, prepared)
+    nowhere = np.zeros(len(starts), dtype=np.int64)
+    fields = locate(FrameBatch(data, starts, sizes, nowhere, name=_name(frames)))
+    prepared = starts + np.repeat(_body_places(blocks) - bounds[:-1], counts)
+    flags = (fields.sys_flags & np.int32(_KEEP_FLAGS)) | np.int32(SysFlag.COMMIT)
+    sliding(data, ">i4")[starts + layout.SYS_FLAG] = flags
+    at = fields.body_starts - (layout.BODY - layout.PREPARED_OFFSET)
+    sliding(data, ">i8")[at] = prepared
     return Visible(
         Encoded(data, starts, sizes, store_time_at(fields)),
         Route(*topics_of(fields), fields.integer("queueId").astype(np.int32)),
@@ -255,29 +259,39 @@ def _of_blocks(frames: FrameBatch, counts: NDArray[np.int64]) -> Visible:
     )
 
 
-def _most(data: NDArray[np.uint8], counts: NDArray[np.int64]) -> int:
-    """How many records to expect: as many as blocks say, if there is room for them."""
-    return min(int(counts.sum()), len(data) // layout.MIN_RECORD_BYTES)
+def _unpacked(blocks: RecordFields, counts: NDArray[np.int64]) -> Visible | None:
+    """The same by a kernel; None if a record is beyond it."""
+    from broker_core.codec.compiled.unpacking import unpack_blocks
+
+    count = int(counts.sum())
+    data = np.empty(int(blocks.body_lengths.sum()), dtype=np.uint8)
+    starts, lengths, prepared = (np.empty(count, dtype=np.int64) for _ in range(3))
+    sizes, queue_ids = (np.empty(count, dtype=np.int32) for _ in range(2))
+    topic_bytes = unpack_blocks(
+        arguments.octets(blocks.data),
+        (
+            arguments.longs(blocks.body_starts),
+            arguments.longs(blocks.body_lengths),
+            arguments.longs(_body_places(blocks)),
+            arguments.longs(counts),
+        ),
+        (int(_KEEP_FLAGS), int(SysFlag.COMMIT)),
+        data,
+        (starts, lengths, prepared),
+        (sizes, queue_ids),
+    )
+    if topic_bytes < 0:
+        return None
+    end = int(sizes[0]) - int(lengths[0]) - 2
+    topic = data[end - topic_bytes : end].tobytes().decode("utf-8", "replace")
+    route = Route((topic,), np.zeros(count, dtype=np.int32), queue_ids)
+    return Visible(Encoded(data, starts, sizes, layout.STORE_TIMESTAMP), route, lengths, prepared)
 
 
-def _mark_committed(fields: RecordFields, prepared: NDArray[np.int64]) -> None:
-    """Put into records where they were prepared, and that they are committed."""
-    data, starts = fields.data, fields.frames.starts
-    if compiled.is_worth(len(starts)):
-        from broker_core.codec.compiled.copying import mark_committed
-
-        mark_committed(
-            data,
-            arguments.longs(starts),
-            arguments.longs(fields.body_starts),
-            arguments.longs(prepared),
-            (int(_KEEP_FLAGS), int(SysFlag.COMMIT)),
-        )
-        return
-    flags = (fields.sys_flags & np.int32(_KEEP_FLAGS)) | np.int32(SysFlag.COMMIT)
-    sliding(data, ">i4")[starts + layout.SYS_FLAG] = flags
-    at = fields.body_starts - (layout.BODY - layout.PREPARED_OFFSET)
-    sliding(data, ">i8")[at] = prepared
+def _body_places(blocks: RecordFields) -> NDArray[np.int64]:
+    """Where in the log the bodies of blocks begin."""
+    places = blocks.integer("physicalOffset") + blocks.body_starts - blocks.frames.starts
+    return places.astype(np.int64)
 
 
 def _name(frames: FrameBatch) -> str:

@@ -93,19 +93,17 @@ def _first_invalid(frames: FrameBatch, *, verify: bool) -> int | None:
 
 
 def chain(
-    buffer: NDArray[np.uint8], start: int, stop: int, expected: int = 0
+    buffer: NDArray[np.uint8], start: int, stop: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], int, StopReason, str]:
     """Follow TOTALSIZE from record to record, checking nothing but size and magic.
 
     Starts, sizes, where the last record ends, why there, and what is wrong if anything is. How many
     records there are shows only on the way: a segment's size says nothing, most of it may never
-    have been written. So Python begins, and a kernel goes on; or begins, where many are expected.
+    have been written. So Python begins, and a kernel goes on.
     """
     # A kernel trusts its bounds; whoever gave wrong ones gets Python's error.
     is_inside = start >= 0 and stop <= len(buffer)
     follow, room = follow_sizes, compiled.WORTH_ROWS
-    if is_inside and compiled.is_worth(expected):
-        follow, room = follow_sizes_compiled, expected
     starts, sizes, at, size, magic = follow(buffer, start, stop, room)
     pieces = [(starts, sizes)]
     while len(starts) == room:

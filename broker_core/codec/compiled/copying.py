@@ -88,19 +88,3 @@ def copy_originals(
             store_i32(out, at + layout.FLAG, 0)
             store_i32(out, body - _RECONSUMED, 0)
         put_ending(out, at + length, topics, codes[row], properties, row)
-
-
-@kernel(types.void, BYTES_OUT, INT64S, INT64S, INT64S, types.UniTuple(INT64, 2))
-def mark_committed(
-    records: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    body_starts: NDArray[np.int64],
-    prepared: NDArray[np.int64],
-    flag_bits: tuple[int, int],
-) -> None:
-    """Put into records where they were prepared, and which bits of SYSFLAG to keep and to set."""
-    keep, put = flag_bits
-    for row in range(len(starts)):
-        at = starts[row] + layout.SYS_FLAG
-        store_i32(records, at, (load_i32(records, at) & keep) | put)
-        store_i64(records, body_starts[row] - _PREPARED, prepared[row])

@@ -18,6 +18,7 @@ from broker_core.codec.compiled import (
     numbers,
     properties,
     scanning,
+    unpacking,
 )
 
 __all__ = [
@@ -36,4 +37,5 @@ __all__ = [
     "numbers",
     "properties",
     "scanning",
+    "unpacking",
 ]
