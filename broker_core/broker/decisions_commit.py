@@ -100,9 +100,12 @@ class BatchCommits:
         flush: str | None,
     ) -> Prepared:
         """Append messages in half blocks of an attempt; say so once, with the first of them."""
+        since = self._reader.queue_range(OP_TOPIC, OP_QUEUE)[1]
+        if not len(messages):
+            nowhere = LogicalOffset(self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)[1])
+            return Prepared(nowhere, nowhere, LogicalOffset(since))
         limit = block_bytes(self._writer.settings)
         halves = as_blocks(messages, limit, self._tools.block_rows)
-        since = self._reader.queue_range(OP_TOPIC, OP_QUEUE)[1]
         parts = [halves]
         if is_first:
             parts.insert(0, self._records(Attempt(batch, attempt)))

@@ -44,10 +44,10 @@ from broker_core.codec.names import (
     UNIQ_KEY,
 )
 from broker_core.codec.outgoing import Encoded, Outgoing, writable
-from broker_core.codec.properties import format_properties
+from broker_core.codec.properties import ended, format_properties
 from broker_core.codec.record import Record, decode_record
 from broker_core.codec.scan import chain
-from broker_core.errors import CorruptRecordError
+from broker_core.errors import CorruptRecordError, IllegalMessageError
 from broker_core.store.batch import Batch, known_part
 
 if TYPE_CHECKING:
@@ -146,7 +146,14 @@ def _single(part: Encoded, start: int, stop: int) -> Batch:
     nowhere = np.zeros(stop - start, dtype=np.int64)
     fields = locate(FrameBatch(part.buffer, part.starts[rows], part.sizes[rows], nowhere))
     record = _record(part, start)
-    text = record.properties + place_text(record.topic, record.queue_id)
+    text = ended(record.properties) + place_text(record.topic, record.queue_id)
+    if len(text) > layout.MAX_PROPERTIES_BYTES:
+        message = (
+            f"Message {start} of this batch for topic '{record.topic}' has {len(text)} bytes of "
+            f"properties as a half message, the limit is {layout.MAX_PROPERTIES_BYTES}. Nothing "
+            "was written."
+        )
+        raise IllegalMessageError(message)
     texts = PropertyTexts(*span_arrays(pa.array([text], type=pa.binary())))
     route = Route.to_queue(HALF_TOPIC, HALF_QUEUE, stop - start)
     return Batch.of_copies(copy_records(fields, route, texts, transaction=0), route)

@@ -37,3 +37,13 @@ def format_properties(properties: Mapping[str, str]) -> bytes:
         f"{name}{NAME_VALUE_SEPARATOR}{value}{PROPERTY_SEPARATOR}"
         for name, value in properties.items()
     ).encode()
+
+
+def ended(text: bytes) -> bytes:
+    r"""The same text, behind which another may stand.
+
+    >>> ended(b"TAGS\x01TagA")
+    b'TAGS\x01TagA\x02'
+    """
+    separator = PROPERTY_SEPARATOR.encode()
+    return text if not text or text.endswith(separator) else text + separator

@@ -127,12 +127,16 @@ GROUPS = (
         "Writing from Spark",
         "Spark hands rows over in Arrow batches of at most 10,000; encoding, appending, and "
         "dispatch to consume queues and index follow. Exactly once writes every message twice, "
-        "as RocketMQ's transactions do: as a half message, and as the copy that becomes visible. "
-        "Kafka's sink, which is at-least-once, is the peer of both.",
+        "as RocketMQ's transactions do: in a half message, and as the copy that becomes visible. "
+        "Kafka's sink, which is at-least-once, is the peer of both; it is JVM code, and still "
+        "becoming faster after ten rounds. A Python sink that discards what it gets marks what "
+        "Spark's way to Python costs: no sink written in Python can be that much faster than "
+        "Kafka's. Topics stay for all rounds, ours as Kafka's.",
         {
             "write.exactly_once.vs_kafka": Meaning("exactly once", "Spark's Kafka sink", 1.5),
             "write.at_least_once.vs_kafka": Meaning("at least once", "Spark's Kafka sink", 2.5),
             "write.vs_ceiling": Meaning("at least once", "a Python sink that discards"),
+            "write.ceiling.vs_kafka": Meaning("a Python sink that discards", "Spark's Kafka sink"),
         },
     ),
     Group(

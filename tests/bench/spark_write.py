@@ -25,7 +25,13 @@ from tests.bench.figure import (
 from tests.bench.peers.kafka import KafkaBroker
 from tests.bench.spark_session import session
 
-NAMES = ("write.exactly_once.vs_kafka", "write.at_least_once.vs_kafka", "write.vs_ceiling")
+PEERS = {
+    "write.exactly_once.vs_kafka": ("exactly-once", "kafka"),
+    "write.at_least_once.vs_kafka": ("at-least-once", "kafka"),
+    "write.vs_ceiling": ("at-least-once", "discarding"),
+    "write.ceiling.vs_kafka": ("discarding", "kafka"),
+}
+NAMES = tuple(PEERS)
 ROWS = 1_000_000
 _EVERYTHING = 1 << 62
 WRITES = 7
@@ -51,12 +57,7 @@ def run(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
             turns["kafka"] = lambda: _seconds(lambda: _to_kafka(rows, broker))
         tell("write")
         times = take_turns(turns, WRITES, before=lambda: touch_memory(scratch))
-    peers = {
-        "write.exactly_once.vs_kafka": ("exactly-once", "kafka"),
-        "write.at_least_once.vs_kafka": ("at-least-once", "kafka"),
-        "write.vs_ceiling": ("at-least-once", "discarding"),
-    }
-    for name, (ours, peer) in peers.items():
+    for name, (ours, peer) in PEERS.items():
         if name in names:
             yield rate_figure(name, ROWS, times[ours], times[peer], columns="keys,body")
 

@@ -12,11 +12,11 @@ import pytest
 from broker_core.broker.half_blocks import Visible, as_blocks, block_bytes, visible
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hosts import pack_host
-from broker_core.codec.layout import SysFlag
+from broker_core.codec.layout import MAX_PROPERTIES_BYTES, SysFlag
 from broker_core.codec.names import HALF_TOPIC
 from broker_core.codec.outgoing import Outgoing
 from broker_core.codec.record import Record, decode_record, encode_record
-from broker_core.errors import CorruptRecordError
+from broker_core.errors import CorruptRecordError, IllegalMessageError
 from broker_core.store.batch import Batch
 from broker_core.store.settings import StoreSettings
 
@@ -167,6 +167,25 @@ def test_a_message_too_large_for_a_block_is_a_half_message_by_itself() -> None:
     assert [decode_record(raw).property_map["UNIQ_KEY"] for raw in committed(halves)] == [
         f"K{number}" for number in range(6)
     ]
+
+
+def test_properties_of_a_large_message_may_lack_their_end() -> None:
+    large = replace(message(0, body=bytes(1000)), properties=b"UNIQ_KEY\x01K0\x02a\x01b")
+
+    halves = as_blocks(as_batch([large]), 600)
+
+    [half] = [decode_record(raw) for raw in stored(halves)]
+    assert (half.property_map["a"], half.property_map["REAL_TOPIC"]) == ("b", "t")
+    [copy] = [decode_record(raw) for raw in committed(halves)]
+    assert copy.property_map == large.property_map
+
+
+def test_properties_that_leave_no_room_for_the_place_are_refused() -> None:
+    text = b"a\x01" + b"x" * (MAX_PROPERTIES_BYTES - 10) + b"\x02"
+    large = replace(message(0), properties=text)
+
+    with pytest.raises(IllegalMessageError, match=r"Message 0 .*'t'.*limit is 32767"):
+        as_blocks(as_batch([large]), 600)
 
 
 def test_what_is_visible_already_is_left_out() -> None:

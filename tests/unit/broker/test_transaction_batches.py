@@ -181,6 +181,15 @@ def test_a_decided_batch_need_not_be_prepared(broker: EmbeddedBroker) -> None:
     assert not broker.transactions.is_batch_decided(NEXT)
 
 
+def test_preparing_nothing_is_nothing(broker: EmbeddedBroker) -> None:
+    receipt = prepare(broker.transactions, BATCH, 1, [])
+
+    outcome = broker.transactions.commit_batch(BATCH, [receipt])
+
+    assert (receipt.count, half_count(broker)) == (0, 0)
+    assert not outcome.is_repeat
+
+
 def test_an_empty_batch_leaves_no_trace(broker: EmbeddedBroker) -> None:
     broker.transactions.check_back()
     before = broker.reader.log_range()
