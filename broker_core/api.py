@@ -165,8 +165,13 @@ class Broker(Protocol):
     ) -> SendResult:
         """Append one message and return where it lies."""
 
-    def append(self, messages: Outgoing, *, flush: str | None = None) -> AppendResult:
-        """Append a batch in one go, columnar; all of it or nothing. `flush`: async or sync."""
+    def append(
+        self, messages: Outgoing, *, flush: str | None = None, wants_places: bool = True
+    ) -> AppendResult:
+        """Append a batch in one go, columnar; all of it or nothing. `flush`: async or sync.
+
+        Who does not want to know where each message lies may get an empty result: places travel.
+        """
 
     def delete_before(self, physical_offset: int) -> int:
         """Delete whole commit-log files that end at or before an offset; the new log minimum."""

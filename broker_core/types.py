@@ -105,6 +105,16 @@ class AppendResult:
     sizes: NDArray[np.int32]
     store_timestamp_ms: int
 
+    def slice(self, start: int, stop: int) -> AppendResult:
+        """Messages start..stop of the batch."""
+        return AppendResult(
+            queue_ids=self.queue_ids[start:stop],
+            queue_offsets=self.queue_offsets[start:stop],
+            physical_offsets=self.physical_offsets[start:stop],
+            sizes=self.sizes[start:stop],
+            store_timestamp_ms=self.store_timestamp_ms,
+        )
+
 
 @dataclass(frozen=True, order=True, slots=True)
 class BatchRef:

@@ -80,7 +80,7 @@ def _send(
     )
     count = 0
     for rows in gathered(batches, APPEND_ROWS, APPEND_BYTES):
-        broker.append(composer.compose(rows), flush=options.flush)
+        broker.append(composer.compose(rows), flush=options.flush, wants_places=False)
         count += rows.num_rows
     return SinkMessage(count)
 

@@ -345,7 +345,9 @@ class EmbeddedBroker(Closing):
             physical_offset=PhysicalOffset(physical_offset),
         )
 
-    def append(self, messages: Outgoing, *, flush: str | None = None) -> AppendResult:
+    def append(
+        self, messages: Outgoing, *, flush: str | None = None, wants_places: bool = True
+    ) -> AppendResult:
         """Append a batch in one go; all of it or nothing."""
         writer = self.writer
         for code, topic in enumerate(messages.topics):

@@ -215,15 +215,8 @@ class GroupCommit:
         self.requests += len(group)
         first = 0
         for job in (*ready, *small):
-            rows = slice(first, first + len(job.records))
+            job.placed = placed.slice(first, first + len(job.records))
             first += len(job.records)
-            job.placed = AppendResult(
-                queue_ids=placed.queue_ids[rows],
-                queue_offsets=placed.queue_offsets[rows],
-                physical_offsets=placed.physical_offsets[rows],
-                sizes=placed.sizes[rows],
-                store_timestamp_ms=placed.store_timestamp_ms,
-            )
 
 
 def _require_permits(group: Sequence[Job], admitted: Admitted) -> None:

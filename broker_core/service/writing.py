@@ -70,7 +70,8 @@ class Writing:
             raise IllegalMessageError(message)
         with self._group_commit.room(total, call.deadline_s):
             records = gather(first, requests, total, call.born_host)
-            return pack_placement(self._append_once(head, records, call))
+            placed = self._append_once(head, records, call)
+            return pack_placement(placed.slice(0, 0) if head.without_places else placed)
 
     def _append_once(self, head: pb.AppendHead, records: Records, call: Call) -> AppendResult:
         job = Job(

@@ -149,8 +149,10 @@ def is_damaged(sizes: NDArray[np.int32]) -> NDArray[np.bool_]:
 
 def is_written(entries: NDArray[np.void]) -> NDArray[np.bool_]:
     """Return which entries have any byte other than zero."""
-    matrix = entries.view(np.uint8).reshape(len(entries), ENTRY_BYTES)
-    mask: NDArray[np.bool_] = np.any(matrix, axis=1)
+    words = entries.view(np.uint32).reshape(len(entries), ENTRY_BYTES // 4)
+    mask: NDArray[np.bool_] = words[:, 0] != 0
+    for column in range(1, words.shape[1]):
+        mask |= words[:, column] != 0
     return mask
 
 

@@ -262,14 +262,16 @@ class RequestId(_message.Message):
     def __init__(self, client: _Optional[bytes] = ..., sequence: _Optional[int] = ..., attempt: _Optional[int] = ..., instance: _Optional[bytes] = ...) -> None: ...
 
 class AppendHead(_message.Message):
-    __slots__ = ("request", "flush", "total_bytes")
+    __slots__ = ("request", "flush", "total_bytes", "without_places")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     FLUSH_FIELD_NUMBER: _ClassVar[int]
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_PLACES_FIELD_NUMBER: _ClassVar[int]
     request: RequestId
     flush: str
     total_bytes: int
-    def __init__(self, request: _Optional[_Union[RequestId, _Mapping]] = ..., flush: _Optional[str] = ..., total_bytes: _Optional[int] = ...) -> None: ...
+    without_places: bool
+    def __init__(self, request: _Optional[_Union[RequestId, _Mapping]] = ..., flush: _Optional[str] = ..., total_bytes: _Optional[int] = ..., without_places: _Optional[bool] = ...) -> None: ...
 
 class DeleteBefore(_message.Message):
     __slots__ = ("physical_offset",)

@@ -157,6 +157,16 @@ def test_a_batch_is_appended_as_a_whole(broker: Broker) -> None:
     assert rows.column("storeSize").to_pylist() == placed.sizes[::2].tolist()
 
 
+def test_who_does_not_ask_for_places_gets_all_of_them_or_none(broker: Broker) -> None:
+    broker.create_topic("orders", queues=1)
+
+    placed = broker.append(outgoing(b"a", b"b"), wants_places=False)
+
+    assert placed.queue_offsets.tolist() in ([], [0, 1])
+    assert placed.store_timestamp_ms > 0
+    assert broker.read("orders").column("body").to_pylist() == [b"a", b"b"]
+
+
 def test_a_batch_with_a_bad_message_leaves_nothing(broker: Broker) -> None:
     broker.create_topic("orders", queues=1)
     batch = replace(outgoing(b"a", b"b"), queue_ids=np.array([0, 7], dtype=np.int32))

@@ -341,13 +341,16 @@ class RemoteBroker(Closing):
             physical_offset=PhysicalOffset(spot.physical_offset),
         )
 
-    def append(self, messages: Outgoing, *, flush: str | None = None) -> AppendResult:
+    def append(
+        self, messages: Outgoing, *, flush: str | None = None, wants_places: bool = True
+    ) -> AppendResult:
         """Append a batch in one go; all of it or nothing."""
         self._require_writable()
         if self._here.connection.greeting().creates_topics:
             for topic in messages.topics:
                 self._writable(topic)
-        return self._here.sender.append(self._parcel(messages), flush)
+        parcel = self._parcel(messages)
+        return self._here.sender.append(parcel, flush, wants_places=wants_places)
 
     def _parcel(self, messages: Outgoing) -> Parcel:
         greeting = self._here.connection.greeting()

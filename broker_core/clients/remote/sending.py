@@ -113,7 +113,9 @@ class Sender:
         self._is_led = False
         self._is_busy = False
 
-    def append(self, parcel: Parcel, flush: str | None = None) -> AppendResult:
+    def append(
+        self, parcel: Parcel, flush: str | None = None, *, wants_places: bool = True
+    ) -> AppendResult:
         """Append records, all of them or none, in one or several chunks."""
         total = len(parcel.records)
         limit = self._connection.greeting().limits.append_bytes
@@ -123,7 +125,7 @@ class Sender:
                 f"(grpcMaxAppendBytes); send them in parts."
             )
             raise IllegalMessageError(message)
-        head = pb.AppendHead(flush=flush or "", total_bytes=total)
+        head = pb.AppendHead(flush=flush or "", total_bytes=total, without_places=not wants_places)
         with self._lock:
             self._sequence += 1
             head.request.sequence = self._sequence

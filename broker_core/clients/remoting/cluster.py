@@ -230,7 +230,9 @@ class ClusterBroker(Closing):
         )
         return replace(sent, topic=topic)
 
-    def append(self, messages: Outgoing, *, flush: str | None = None) -> AppendResult:
+    def append(
+        self, messages: Outgoing, *, flush: str | None = None, wants_places: bool = True
+    ) -> AppendResult:
         """Send a batch and wait until every message is acknowledged; queue ids are lanes."""
         self._require_writing("append")
         return self._writing.append(self._wrapped_messages(messages), flush)
