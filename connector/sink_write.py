@@ -1,5 +1,7 @@
 """Writing in a task: rows are composed and handed to the broker, a few megabytes at a time.
 
+While some are being written, the next are read and composed (one_ahead.py).
+
 Exactly once: they become half messages, invisible, under an attempt id that only this call of
 `write` ever has; what the task returns says where they lie, and the driver decides. A task that
 fails, loses a race or is forgotten leaves half messages that nobody will ever see.
@@ -9,8 +11,9 @@ At least once: they are sent at once, in one pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,11 +25,13 @@ from broker_core.errors import BrokerError, TopicNotFoundError
 from broker_core.types import Receipt
 from connector import errors, opening
 from connector.gathered import gathered
+from connector.one_ahead import OneAhead
 from connector.sink_rows import Composer
 from connector.worker_process import settle_in
 
 if TYPE_CHECKING:
     from broker_core.api import BrokerTransactions
+    from broker_core.codec.outgoing import Outgoing
     from broker_core.types import Prepared
     from connector.options import SinkOptions
     from connector.sink_identity import Identity
@@ -75,13 +80,17 @@ def _send(
     batches: Iterable[pa.RecordBatch],
     task: int,
 ) -> SinkMessage:
-    composer = Composer(
-        options, columns, TopicQueues(broker, options), first=task, is_transactional=False
-    )
     count = 0
-    for rows in gathered(batches, APPEND_ROWS, APPEND_BYTES):
-        broker.append(composer.compose(rows), flush=options.flush, wants_places=False)
-        count += rows.num_rows
+
+    def append(messages: Outgoing) -> None:
+        broker.append(messages, flush=options.flush, wants_places=False)
+
+    with OneAhead() as ahead:
+        queues = TopicQueues(broker, options, ahead.wait)
+        composer = Composer(options, columns, queues, first=task, is_transactional=False)
+        for rows in gathered(batches, APPEND_ROWS, APPEND_BYTES):
+            count += rows.num_rows
+            ahead.do(partial(append, composer.compose(rows)))
     return SinkMessage(count)
 
 
@@ -96,27 +105,31 @@ def _prepare(
     transactions = require_transactions(broker, options)
     unique_ids = UniqueIds()
     attempt = unique_ids.make(1)[0, :MAKER_CHARS].tobytes().decode("ascii")
-    composer = Composer(
-        options,
-        columns,
-        TopicQueues(broker, options),
-        first=task,
-        is_transactional=True,
-        unique_ids=unique_ids,
-    )
     prepared: list[Prepared] = []
     count = 0
-    for rows in gathered(batches, APPEND_ROWS, APPEND_BYTES):
-        count += rows.num_rows
+
+    def prepare(messages: Outgoing) -> None:
         # A replay of a batch that is committed need not be stored again; it is still checked.
-        messages = composer.compose(rows)
         if not prepared and transactions.is_batch_decided(identity.batch):
-            continue
+            return
         prepared.append(
             transactions.prepare_batch(
                 identity.batch, attempt, messages, is_first=not prepared, flush=options.flush
             )
         )
+
+    with OneAhead() as ahead:
+        composer = Composer(
+            options,
+            columns,
+            TopicQueues(broker, options, ahead.wait),
+            first=task,
+            is_transactional=True,
+            unique_ids=unique_ids,
+        )
+        for rows in gathered(batches, APPEND_ROWS, APPEND_BYTES):
+            count += rows.num_rows
+            ahead.do(partial(prepare, composer.compose(rows)))
     receipt = Receipt(identity.batch, attempt, tuple(prepared))
     return SinkMessage(count, receipt, identity.run, identity.may_repeat)
 
@@ -130,16 +143,21 @@ def require_transactions(broker: Broker, options: SinkOptions) -> BrokerTransact
 
 
 class TopicQueues:
-    """How many queues of a topic can be written to; asked once per task and topic."""
+    """How many queues of a topic can be written to; asked once per task and topic.
 
-    def __init__(self, broker: Broker, options: SinkOptions) -> None:
+    `settle` is called before the broker is asked: it may be busy in another thread.
+    """
+
+    def __init__(self, broker: Broker, options: SinkOptions, settle: Callable[[], None]) -> None:
         self._broker = broker
         self._options = options
+        self._settle = settle
         self._known: dict[str, int] = {}
 
     def __call__(self, topic: str) -> int:
         """The number of queues; a missing topic is made if the options say so."""
         if topic not in self._known:
+            self._settle()
             self._known[topic] = self._ask(topic)
         return self._known[topic]
 
