@@ -5,20 +5,19 @@ A writer waits for its turn at the store, or for a server's answer; Spark would 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
-from typing import Self
+from contextlib import contextmanager
 
 
 class OneAhead:
-    """Does calls in a thread of its own, in order, one at a time; a context manager.
+    """Does calls in a thread of its own, in order, one at a time; see `one_ahead`.
 
-    What a call raised is raised by whoever asks next. However the block is left, no call goes on.
+    What a call raised is raised by whoever asks next.
     """
 
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="one-ahead")
+    def __init__(self, thread: ThreadPoolExecutor) -> None:
+        self._thread = thread
         self._pending: Future[None] | None = None
 
     def do(self, call: Callable[[], None]) -> None:
@@ -32,17 +31,11 @@ class OneAhead:
         if pending is not None:
             pending.result()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if error is None:
-                self.wait()
-        finally:
-            self._thread.shutdown()
+@contextmanager
+def one_ahead() -> Iterator[OneAhead]:
+    """Calls that are done ahead of a block; however it is left, none goes on after it."""
+    with ThreadPoolExecutor(1, thread_name_prefix="one-ahead") as thread:
+        ahead = OneAhead(thread)
+        yield ahead
+        ahead.wait()

@@ -25,7 +25,7 @@ from broker_core.errors import BrokerError, TopicNotFoundError
 from broker_core.types import Receipt
 from connector import errors, opening
 from connector.gathered import gathered
-from connector.one_ahead import OneAhead
+from connector.one_ahead import one_ahead
 from connector.sink_rows import Composer
 from connector.worker_process import settle_in
 
@@ -85,7 +85,7 @@ def _send(
     def append(messages: Outgoing) -> None:
         broker.append(messages, flush=options.flush, wants_places=False)
 
-    with OneAhead() as ahead:
+    with one_ahead() as ahead:
         queues = TopicQueues(broker, options, ahead.wait)
         composer = Composer(options, columns, queues, first=task, is_transactional=False)
         for rows in gathered(batches, APPEND_ROWS, APPEND_BYTES):
@@ -118,7 +118,7 @@ def _prepare(
             )
         )
 
-    with OneAhead() as ahead:
+    with one_ahead() as ahead:
         composer = Composer(
             options,
             columns,

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from connector.one_ahead import OneAhead
+from connector.one_ahead import one_ahead
 
 
 def raising(error: Exception) -> Callable[[], None]:
@@ -23,7 +23,7 @@ def test_calls_are_done_in_order_in_another_thread() -> None:
     def call(number: int) -> None:
         done.append((number, threading.current_thread() is here))
 
-    with OneAhead() as ahead:
+    with one_ahead() as ahead:
         for number in range(5):
             ahead.do(partial(call, number))
 
@@ -34,7 +34,7 @@ def test_the_caller_goes_on_while_a_call_is_under_way() -> None:
     may_end = threading.Event()
     done: list[str] = []
 
-    with OneAhead() as ahead:
+    with one_ahead() as ahead:
         ahead.do(lambda: done.append(f"ended {may_end.wait(60)}"))
         done.append("went on")
         may_end.set()
@@ -52,7 +52,7 @@ def test_the_next_call_waits_for_the_one_before() -> None:
         most.append(len(under_way))
         under_way.pop()
 
-    with OneAhead() as ahead:
+    with one_ahead() as ahead:
         for _ in range(50):
             ahead.do(call)
 
@@ -61,7 +61,7 @@ def test_the_next_call_waits_for_the_one_before() -> None:
 
 def test_what_a_call_raised_is_raised_to_whoever_asks_next() -> None:
     done: list[str] = []
-    with OneAhead() as ahead:
+    with one_ahead() as ahead:
         ahead.do(raising(ValueError("first")))
         with pytest.raises(ValueError, match="first"):
             ahead.do(lambda: done.append("second"))
@@ -71,7 +71,7 @@ def test_what_a_call_raised_is_raised_to_whoever_asks_next() -> None:
 
 
 def test_what_the_last_call_raised_is_raised_at_the_end() -> None:
-    with pytest.raises(ValueError, match="last"), OneAhead() as ahead:
+    with pytest.raises(ValueError, match="last"), one_ahead() as ahead:
         ahead.do(raising(ValueError("last")))
 
 
@@ -80,7 +80,7 @@ def test_a_block_that_fails_leaves_no_call_behind_and_keeps_its_own_error() -> N
     done: list[bool] = []
 
     def fail() -> None:
-        with OneAhead() as ahead:
+        with one_ahead() as ahead:
             ahead.do(lambda: done.append(may_end.wait(60)))
             may_end.set()
             raise KeyError(0)
