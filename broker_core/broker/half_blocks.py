@@ -74,7 +74,7 @@ def as_blocks(messages: Batch, most_bytes: int, most_rows: int = BLOCK_ROWS) -> 
     """
     return Batch.join(
         [
-            _blocks(part, bounds) if is_block else _single(part, *bounds)
+            _blocks(part, bounds) if is_block else _single(part, bounds[0])
             for part in messages.parts
             for bounds, is_block in _runs(part, most_bytes, most_rows)
         ]
@@ -140,22 +140,22 @@ def _record(part: Encoded, row: int) -> Record:
     return decode_record(raw.tobytes(), verify=False)
 
 
-def _single(part: Encoded, start: int, stop: int) -> Batch:
+def _single(part: Encoded, row: int) -> Batch:
     """A message too large for a block, as a half message."""
-    rows = slice(start, stop)
-    nowhere = np.zeros(stop - start, dtype=np.int64)
-    fields = locate(FrameBatch(part.buffer, part.starts[rows], part.sizes[rows], nowhere))
-    record = _record(part, start)
+    only = slice(row, row + 1)
+    nowhere = np.zeros(1, dtype=np.int64)
+    fields = locate(FrameBatch(part.buffer, part.starts[only], part.sizes[only], nowhere))
+    record = _record(part, row)
     text = ended(record.properties) + place_text(record.topic, record.queue_id)
     if len(text) > layout.MAX_PROPERTIES_BYTES:
         message = (
-            f"Message {start} of this batch for topic '{record.topic}' has {len(text)} bytes of "
+            f"Message {row} of this batch for topic '{record.topic}' has {len(text)} bytes of "
             f"properties as a half message, the limit is {layout.MAX_PROPERTIES_BYTES}. Nothing "
             "was written."
         )
         raise IllegalMessageError(message)
     texts = PropertyTexts(*span_arrays(pa.array([text], type=pa.binary())))
-    route = Route.to_queue(HALF_TOPIC, HALF_QUEUE, stop - start)
+    route = Route.to_queue(HALF_TOPIC, HALF_QUEUE, 1)
     return Batch.of_copies(copy_records(fields, route, texts, transaction=0), route)
 
 

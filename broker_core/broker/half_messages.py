@@ -41,7 +41,6 @@ from broker_core.codec.names import (
     REAL_TOPIC,
 )
 from broker_core.codec.properties import format_properties, parse_properties
-from broker_core.codec.properties_text import join_texts
 from broker_core.codec.property_spans import ValueSpans, find_values
 from broker_core.errors import CorruptRecordError
 
@@ -56,52 +55,28 @@ HALF_QUEUE = 0
 _LAST_PLACE = re.compile(rb"\x02REAL_TOPIC\x01([^\x01\x02]+)\x02REAL_QID\x01[0-9]\x02\Z")
 _ZERO = 0x30
 _JAVA_BUCKETS = 128
-_MAX_TABLE = 1 << 16
-_INT32_MAX = 2**31 - 1
 
 
 def as_halves(messages: Outgoing) -> Outgoing:
-    """The half messages of messages whose properties say already that they are transactional."""
-    count = len(messages)
-    places, codes = _real_places(messages.topics, messages.topic_codes, messages.queue_ids)
-    to_half = Route.to_queue(HALF_TOPIC, HALF_QUEUE, count)
+    """The half messages of a few messages whose properties say that they are transactional.
+
+    Batches go by half_blocks.py.
+    """
+    rows = zip(messages.topic_codes.tolist(), messages.queue_ids.tolist(), strict=True)
+    places = [place_text(messages.topics[code], queue_id) for code, queue_id in rows]
+    to_half = Route.to_queue(HALF_TOPIC, HALF_QUEUE, len(messages))
     return replace(
         messages,
         topics=to_half.topics,
         topic_codes=to_half.topic_codes,
         queue_ids=to_half.queue_ids,
-        properties=_joined(messages.properties.cast(pa.binary()), places, codes),
+        properties=pc.binary_join_element_wise(
+            messages.properties.cast(pa.binary()),
+            pa.array(places, type=pa.binary()),
+            pa.scalar(b"", type=pa.binary()),
+        ),
         sys_flags=messages.sys_flags & ~TRANSACTION_MASK,
     )
-
-
-def _real_places(
-    topics: Sequence[str], codes: NDArray[np.int32], queue_ids: NDArray[np.int32]
-) -> tuple[list[bytes], NDArray[np.integer]]:
-    """The properties that say where messages belong, few of them, and each message's number."""
-    width = int(queue_ids.max(initial=0)) + 1
-    places = codes.astype(np.int64) * width + queue_ids
-    if len(topics) * width <= _MAX_TABLE:
-        return [place_text(topic, queue) for topic in topics for queue in range(width)], places
-    distinct, rows = np.unique(places, return_inverse=True)
-    table = [place_text(topics[place // width], place % width) for place in distinct.tolist()]
-    return table, rows
-
-
-def _joined(texts: pa.Array, endings: list[bytes], codes: NDArray[np.integer]) -> pa.Array:
-    """Texts, each with one of the endings behind it."""
-    count = len(texts)
-    found = arguments.texts(*span_arrays(texts))
-    most = int(found[2].sum()) + count * max(map(len, endings))
-    if most > _INT32_MAX or not compiled.is_worth(count):
-        return pc.binary_join_element_wise(
-            texts,
-            pa.array(endings, type=pa.binary()).take(pa.array(codes)),
-            pa.scalar(b"", type=pa.binary()),
-        )
-    data, bounds = arguments.joined(endings)
-    starts = bounds[codes]
-    return join_texts([found, (data, starts, bounds[codes + 1] - starts)], [b""] * 3, count)
 
 
 def place_text(topic: str, queue_id: int) -> bytes:

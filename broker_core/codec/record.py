@@ -17,7 +17,7 @@ from broker_core.codec.hosts import host_text, is_v6
 from broker_core.codec.ids import offset_id
 from broker_core.codec.layout import CRC_MASK, MAGIC_V1, MAGIC_V2, SysFlag
 from broker_core.codec.names import PROPERTY_CRC, UNIQ_KEY
-from broker_core.codec.properties import parse_properties
+from broker_core.codec.properties import ended, parse_properties
 from broker_core.errors import CorruptRecordError
 
 _HEAD = struct.Struct(">iIiiiqqiq")  # TOTALSIZE .. BORNTIMESTAMP
@@ -136,7 +136,7 @@ def with_property_crc(encoded: bytes) -> bytes:
     written least significant first.
     """
     record = decode_record(encoded)
-    gap = b"\x02" if record.properties and not record.properties.endswith(b"\x02") else b""
+    gap = ended(record.properties)[len(record.properties) :]
     grown = bytearray(encoded + gap + bytes(_CRC_PROPERTY_BYTES))
     struct.pack_into(">i", grown, layout.TOTAL_SIZE, len(grown))
     at = len(encoded) - len(record.properties) - 2

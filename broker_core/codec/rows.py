@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from broker_core.codec.record import Record
 
 FEW = 64
-"""From here on columns are quicker."""
+"""Fewer records are made rows several times as fast as columns."""
 
 
 def row_of(record: Record, broker_name: str) -> dict[str, Any]:
