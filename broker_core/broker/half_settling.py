@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 PIECE_ROWS = 100_000
 PIECE_BYTES = 32 << 20
 _STRETCH_ENTRIES = 100_000
-_THREADS = 2
+_AHEAD = 2
 _NOTHING = np.zeros(0, dtype=np.int64)
 
 _Item = TypeVar("_Item")
@@ -124,7 +124,7 @@ class HalfSettling:
         """What makes half messages visible, in their order, piece by piece.
 
         What was prepared at places in `copied` is visible already. The next pieces are made
-        ready in other threads while one is being appended.
+        ready in another thread while one is being appended.
         """
         pieces = ((piece, list(self.frames(piece))) for piece in self.pieces(offsets))
         return ahead(lambda piece: self._commit(*piece, copied), pieces)
@@ -208,7 +208,7 @@ class HalfSettling:
 
 
 def ahead(make: Callable[[_Item], _Made], items: Iterable[_Item]) -> Generator[_Made, None, None]:
-    """Yield what is made of each item, in order, making the next ones in other threads.
+    """Yield what is made of each item, in order, making the next ones in another thread.
 
     Items are drawn in the caller's thread, at most a few before they are asked for.
 
@@ -216,15 +216,16 @@ def ahead(make: Callable[[_Item], _Made], items: Iterable[_Item]) -> Generator[_
     ['0', '1', '2', '3', '4']
     """
     rest = iter(items)
-    first = list(islice(rest, _THREADS))
-    if len(first) < _THREADS:
+    first = list(islice(rest, _AHEAD))
+    if len(first) < _AHEAD:
         yield from map(make, first)
         return
-    with ThreadPoolExecutor(_THREADS) as pool:
-        pending = deque(pool.submit(make, item) for item in first)
+    # One thread: the caller's is busy too, and so is one beside it while the log is written.
+    with ThreadPoolExecutor(1) as thread:
+        pending = deque(thread.submit(make, item) for item in first)
         while pending:
             done = pending.popleft().result()
-            pending.extend(pool.submit(make, item) for item in islice(rest, 1))
+            pending.extend(thread.submit(make, item) for item in islice(rest, 1))
             yield done
 
 

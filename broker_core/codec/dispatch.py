@@ -154,6 +154,31 @@ def fields_of_located(
     )
 
 
+def joined(parts: Sequence[DispatchFields]) -> DispatchFields:
+    """The fields of records that lie one behind the other, of at least one part."""
+    if len(parts) == 1:
+        return parts[0]
+    firsts = np.cumsum([0, *(len(part.sizes) for part in parts[:-1])]).tolist()
+    codes = np.cumsum([0, *(len(part.topics) for part in parts[:-1])]).astype(np.int32)
+    return DispatchFields(
+        topics=[topic for part in parts for topic in part.topics],
+        topic_codes=np.concatenate(
+            [part.topic_codes + code for part, code in zip(parts, codes, strict=True)]
+        ),
+        queue_ids=np.concatenate([part.queue_ids for part in parts]),
+        queue_offsets=np.concatenate([part.queue_offsets for part in parts]),
+        physical_offsets=np.concatenate([part.physical_offsets for part in parts]),
+        sizes=np.concatenate([part.sizes for part in parts]),
+        tags_codes=np.concatenate([part.tags_codes for part in parts]),
+        store_timestamps=np.concatenate([part.store_timestamps for part in parts]),
+        sys_flags=np.concatenate([part.sys_flags for part in parts]),
+        index_rows=np.concatenate(
+            [part.index_rows + first for part, first in zip(parts, firsts, strict=True)]
+        ),
+        index_hashes=np.concatenate([part.index_hashes for part in parts]),
+    )
+
+
 class _Hashes(NamedTuple):
     tags_codes: NDArray[np.int64]
     index_rows: NDArray[np.int64]

@@ -19,8 +19,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from broker_core.codec.dispatch import joined
 from broker_core.errors import BrokerError, StorageError
 from broker_core.service.announcing_writer import AnnouncingWriter
 from broker_core.store.batch import Batch
@@ -47,7 +46,7 @@ class _Held:
         self.first_ends: dict[QueueKey, int] = {}
         self.ends: dict[QueueKey, int] = {}
 
-    def add(self, batch: Batch, fields: list[DispatchFields], ends: list[int], end: int) -> None:
+    def add(self, batch: Batch, fields: DispatchFields, ends: list[int], end: int) -> None:
         """Hold a batch whose queues went on at `ends`, and the log up to `end`."""
         groups = batch.groups
         lengths = (groups.bounds[1:] - groups.bounds[:-1]).tolist()
@@ -55,7 +54,7 @@ class _Held:
             self.first_ends.setdefault(queue, before)
             self.ends[queue] = before + length
         self.batches.append(batch)
-        self.fields += fields
+        self.fields.append(fields)
         self.end = end
 
     @property
@@ -119,8 +118,7 @@ class PooledWriter(AnnouncingWriter):
             if self._session.tail.log_end != held.end:  # else a failed commit got there after all
                 self._commit(held, batch)
             self._held, self._has_failed = None, False
-        offsets = np.concatenate([fields.queue_offsets for fields in held.fields])
-        self.announce(batch, offsets)
+        self.announce(batch, joined(held.fields).queue_offsets)
         return len(batch)
 
     def _commit(self, held: _Held, batch: Batch) -> None:
@@ -136,7 +134,7 @@ class PooledWriter(AnnouncingWriter):
         placement = place(batch.sizes, log_end, self.settings.commit_log_file_bytes)
         ends = [held.first_ends[queue] for queue in batch.groups.queues]
         try:
-            self._write(batch, placement, held.fields, ends, held.store_ms, is_sync=False)
+            self._write(batch, placement, joined(held.fields), ends, held.store_ms, is_sync=False)
         except BaseException:
             self._has_failed = True
             raise

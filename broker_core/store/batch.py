@@ -20,6 +20,7 @@ from broker_core.codec.dispatch import (
     Located,
     dispatch_fields,
     fields_of_located,
+    joined,
 )
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.gather import span_arrays
@@ -162,9 +163,15 @@ class Batch:
         route = self.route
         return group_by_queue(route.topics, route.topic_codes, route.queue_ids, self.in_queue)
 
+    @cached_property
+    def fields(self) -> DispatchFields:
+        """What dispatch needs of all records; where they will lie, and when, is not in it yet."""
+        return joined([part.fields for part in self.parts])
+
     def make_ready(self) -> Batch:
-        """Compute all that can be known outside the lock; it is kept, also when joined."""
-        _ = self.groups, self.sizes, [part.fields for part in self.parts]
+        """Compute all that can be known outside the lock; of parts it is kept when joined."""
+        if self.parts:
+            _ = self.groups, self.sizes, self.fields
         return self
 
     def place(
@@ -173,27 +180,30 @@ class Batch:
         physical_offsets: NDArray[np.int64],
         store_ms: int,
         delay_levels: Sequence[int],
-    ) -> list[DispatchFields]:
+    ) -> DispatchFields:
         """Fill in what is known only under the lock, in the records and for dispatch."""
-        placed = []
         first = 0
         for part in self.parts:
             rows = slice(first, first + len(part))
             first += len(part)
             part.patch(queue_offsets[rows], physical_offsets[rows], store_ms)
-            if SCHEDULE_TOPIC in part.fields.topics:
-                # Its entries carry the time of delivery, which counts from the store time.
-                placed.append(_fields(part, delay_levels))
-                continue
-            placed.append(
-                replace(
-                    part.fields,
-                    queue_offsets=queue_offsets[rows],
-                    physical_offsets=physical_offsets[rows],
-                    store_timestamps=np.broadcast_to(np.int64(store_ms), len(part)),
-                )
+        fields = self.fields
+        if SCHEDULE_TOPIC in fields.topics:
+            # Its entries carry the time of delivery, which counts from the store time.
+            fields = joined(
+                [
+                    _fields(part, delay_levels)
+                    if SCHEDULE_TOPIC in part.fields.topics
+                    else part.fields
+                    for part in self.parts
+                ]
             )
-        return placed
+        return replace(
+            fields,
+            queue_offsets=queue_offsets,
+            physical_offsets=physical_offsets,
+            store_timestamps=np.broadcast_to(np.int64(store_ms), len(self)),
+        )
 
 
 def _known(records: Encoded, messages: Outgoing) -> Part:

@@ -8,8 +8,9 @@ queues; index keys must be rewound first (index_writer.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.dispatch import DispatchFields
-    from broker_core.store.index_writer import IndexWriter
+    from broker_core.store.index_writer import IndexWriter, KeyColumns, Put
     from broker_core.store.queue_writer import QueueKey, QueueWriter
 
 _SMALL = 1 << 16
@@ -88,6 +89,16 @@ def queue_entries(fields: DispatchFields, rows: NDArray[np.int64]) -> NDArray[np
     return packed_entries(fields.physical_offsets, fields.sizes, fields.tags_codes, rows)
 
 
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """What a dispatch writes: entries by queue, each from a number on, and index keys."""
+
+    entries: list[tuple[QueueKey, int, NDArray[np.void]]]
+    keys: KeyColumns
+    put: Put | None
+    """What the keys come to in the newest index file; None if that is for the writer to see."""
+
+
 class Dispatcher:
     """Writes consume-queue entries and index keys of records that are in the log."""
 
@@ -95,29 +106,50 @@ class Dispatcher:
         self._queues = queues
         self._index = index
 
-    def dispatch(self, fields: DispatchFields, groups: QueueGroups | None = None) -> None:
-        """Make a batch of records findable; `groups` if somebody knows them by queue already."""
-        self.put_entries(fields, groups)
-        self.put_keys(fields)
+    def planning(self, fields: DispatchFields, groups: QueueGroups) -> Callable[[], Dispatch]:
+        """What computes all that makes a batch findable, whose records continue their queues.
 
-    def put_entries(self, fields: DispatchFields, groups: QueueGroups | None = None) -> None:
-        """Write the consume-queue entries of a batch whose records continue their queues."""
-        groups = groups or group_by_queue(
-            fields.topics, fields.topic_codes, fields.queue_ids, fields.in_queue
-        )
-        entries = queue_entries(fields, groups.rows)
-        starts = fields.queue_offsets[groups.rows]
-        for queue, first, last in zip(
-            groups.queues, groups.bounds[:-1].tolist(), groups.bounds[1:].tolist(), strict=True
-        ):
-            self._queues.write(queue, int(starts[first]), entries[first:last])
+        The call changes nothing: any thread may make it, until something else is dispatched.
+        """
+        chaining = None
+        if self._index is not None:
+            chaining = self._index.chaining(len(fields.index_rows))
+
+        def plan() -> Dispatch:
+            keys = _key_columns(fields)
+            entries = queue_entries(fields, groups.rows)
+            bounds = groups.bounds.tolist()
+            starts = fields.queue_offsets[groups.rows[groups.bounds[:-1]]].tolist()
+            parts = [
+                (queue, start, entries[first:last])
+                for queue, start, (first, last) in zip(
+                    groups.queues, starts, pairwise(bounds), strict=True
+                )
+            ]
+            return Dispatch(parts, keys, chaining(keys) if chaining is not None else None)
+
+        return plan
+
+    def write(self, dispatch: Dispatch) -> None:
+        """Make a batch of records findable."""
+        for queue, start, entries in dispatch.entries:
+            self._queues.write(queue, start, entries)
+        if self._index is None:
+            return
+        if dispatch.put is not None:
+            self._index.write(dispatch.put)
+        else:
+            self._index.put(*dispatch.keys)
 
     def put_keys(self, fields: DispatchFields, *, skip: int = 0) -> None:
         """Write the index keys of a batch, all but the first `skip` of them."""
-        hashes = fields.index_hashes[skip:]
-        if self._index is None or not len(hashes):
-            return
-        rows = fields.index_rows[skip:]
-        times = fields.store_timestamps
-        times = np.broadcast_to(times[0], len(rows)) if is_one_number(times) else times[rows]
-        self._index.put(hashes, fields.physical_offsets[rows], times)
+        if self._index is not None:
+            self._index.put(*_key_columns(fields, skip))
+
+
+def _key_columns(fields: DispatchFields, skip: int = 0) -> KeyColumns:
+    """Of each index key its hash, and its record's physical offset and store time."""
+    rows = fields.index_rows[skip:]
+    times = fields.store_timestamps
+    times = np.broadcast_to(times[0], len(rows)) if is_one_number(times) else times[rows]
+    return fields.index_hashes[skip:], fields.physical_offsets[rows], times

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,8 +43,10 @@ if TYPE_CHECKING:
 
     from broker_core.store.open_files import OpenFiles
 
+    KeyColumns = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
+    """Of each key its hash, its record's physical offset, its record's store time."""
     Columns = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
-    """Of each key its hash, its record's physical offset, its seconds (seconds_since)."""
+    """The same, with seconds (seconds_since) for times."""
 
 FIRST_ENTRY = 1
 EMPTY_HEADER = IndexHeader()
@@ -79,13 +82,22 @@ class Chains:
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
-    """What a put writes: the entries' bytes, and touched slots with their new values."""
+class Chained:
+    """New entries' bytes, and touched slots with their new values."""
 
     entries: NDArray[np.uint8]
     slots: NDArray[np.int64]
     newest: NDArray[np.int32]
     fresh_slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """What a put writes into the newest file: it follows `before`, and `after` counts it."""
+
+    before: IndexPosition
+    after: IndexHeader
+    chained: Chained
 
 
 class IndexWriter:
@@ -132,13 +144,39 @@ class IndexWriter:
         """
         done = 0
         while done < len(hashes):
-            room = self._capacity - self.position.header.entry_count
-            if self.position.name == 0 or room <= 0:
+            room = self._room()
+            if room <= 0:
                 self._roll()
                 continue
             part = slice(done, done + room)
-            self._put_part(hashes[part], physical_offsets[part], store_timestamps[part])
+            keys = hashes[part], physical_offsets[part], store_timestamps[part]
+            table = self._table_of(self._path(self.position.name))
+            self.write(self._chain(self.position, table, keys))
             done += room
+
+    def chaining(self, count: int) -> Callable[[KeyColumns], Put] | None:
+        """What computes a put of `count` keys before it is written; None if few or too many.
+
+        The call only reads: any thread may make it, until something else is put.
+        """
+        position = self.position
+        if not 0 < count <= self._room() or not compiled.is_worth(count):
+            return None
+        table = self._table_of(self._path(position.name))
+        return None if table.mapped(count) is None else partial(self._chain, position, table)
+
+    def write(self, put: Put) -> None:
+        """Write a put that was computed; nothing was put since."""
+        assert put.before == self.position, "the index has changed"
+        path = self._path(put.before.name)
+        start = entry_position(self._slots, put.before.header.entry_count)
+        self._handles.write(path, put.chained.entries.data, start)
+        self._reach(Failpoint.INDEX_ENTRIES_WRITTEN)
+        self._handles.write(path, put.after.encode(), 0)
+        self._reach(Failpoint.INDEX_HEADER_WRITTEN)
+        self._table_of(path).put(put.chained.slots, put.chained.newest)
+        self._reach(Failpoint.INDEX_SLOTS_WRITTEN)
+        self._position = replace(put.before, header=put.after)
 
     def drop_empty(self) -> None:
         """Delete the newest file if nothing is in it: it was made for keys that never came."""
@@ -188,30 +226,21 @@ class IndexWriter:
         self._position = IndexPosition(name, header)
         self._reach(Failpoint.INDEX_CREATED)
 
-    def _put_part(
-        self,
-        hashes: NDArray[np.int32],
-        physical_offsets: NDArray[np.int64],
-        store_timestamps: NDArray[np.int64],
-    ) -> None:
-        """Put keys that all fit into the newest file."""
+    def _room(self) -> int:
+        """How many keys the newest file still takes."""
         position = self.position
-        path = self._path(position.name)
+        return self._capacity - position.header.entry_count if position.name else 0
+
+    def _chain(self, position: IndexPosition, table: SlotTable, keys: KeyColumns) -> Put:
+        """What keys that all fit come to in the newest file."""
+        hashes, physical_offsets, store_timestamps = keys
         before = position.header
-        table = self._table_of(path)
         after = grown(before, physical_offsets, store_timestamps)
         seconds = seconds_since(before, after, store_timestamps)
         chain = chained_compiled if compiled.is_worth(len(hashes)) else chained
-        put = chain((hashes, physical_offsets, seconds), table, self._slots, before.entry_count)
-        after = replace(after, slot_count=before.slot_count + put.fresh_slots)
-        start = entry_position(self._slots, before.entry_count)
-        self._handles.write(path, put.entries.data, start)
-        self._reach(Failpoint.INDEX_ENTRIES_WRITTEN)
-        self._handles.write(path, after.encode(), 0)
-        self._reach(Failpoint.INDEX_HEADER_WRITTEN)
-        table.put(put.slots, put.newest)
-        self._reach(Failpoint.INDEX_SLOTS_WRITTEN)
-        self._position = replace(position, header=after)
+        made = chain((hashes, physical_offsets, seconds), table, self._slots, before.entry_count)
+        after = replace(after, slot_count=before.slot_count + made.fresh_slots)
+        return Put(position, after, made)
 
     def _table_of(self, path: Path) -> SlotTable:
         """The slots of a file: of the one that has this name now, whoever gave it the name."""
@@ -246,7 +275,7 @@ class IndexWriter:
         return self._directory / f"{name:0{_NAME_DIGITS}d}"
 
 
-def chained(columns: Columns, table: SlotTable, slots: int, first: int) -> Put:
+def chained(columns: Columns, table: SlotTable, slots: int, first: int) -> Chained:
     """New entries `first`, `first` + 1, ..., and what they make of a table of so many slots."""
     hashes, physical_offsets, seconds = columns
     groups = group(hashes % np.int32(slots))
@@ -256,10 +285,10 @@ def chained(columns: Columns, table: SlotTable, slots: int, first: int) -> Put:
     entries["physical_offset"] = physical_offsets
     entries["seconds"] = seconds
     entries["previous"] = chains.previous
-    return Put(entries.view(np.uint8), groups.slots, chains.newest, chains.fresh_slots)
+    return Chained(entries.view(np.uint8), groups.slots, chains.newest, chains.fresh_slots)
 
 
-def chained_compiled(columns: Columns, table: SlotTable, slots: int, first: int) -> Put:
+def chained_compiled(columns: Columns, table: SlotTable, slots: int, first: int) -> Chained:
     """The same by a kernel, but for the order of the slots."""
     mapped = table.mapped(len(columns[0]))
     if mapped is None:  # the kernel reads slots where they are mapped
@@ -278,7 +307,7 @@ def chained_compiled(columns: Columns, table: SlotTable, slots: int, first: int)
         first,
         (touched_slots, newest),
     )
-    return Put(entries, touched_slots[:touched], newest[:touched], fresh)
+    return Chained(entries, touched_slots[:touched], newest[:touched], fresh)
 
 
 def _entry_places() -> tuple[int, int, int, int, int]:

@@ -37,6 +37,7 @@ from broker_core.store.index_file import IndexHeader
 from broker_core.store.index_writer import IndexPosition
 from broker_core.store.log_scan import delay_levels
 from broker_core.store.log_writer import Placement, place
+from broker_core.store.meanwhile import meanwhile
 from broker_core.store.remembered import remember
 from broker_core.store.session import SessionOptions, StoreSession
 from broker_core.store.tail import TailState
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 
 FLUSH_MODES = ("async", "sync")
 _UNDER_WAY = (TailState.APPENDING, TailState.DISPATCHING)
+_MANY = 10_000
+"""So many records are worth a thread."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -246,7 +249,7 @@ class StoreWriter(Closing):
         self,
         batch: Batch,
         placement: Placement,
-        fields: Sequence[DispatchFields],
+        fields: DispatchFields,
         ends: Sequence[int],
         store_ms: int,
         *,
@@ -258,7 +261,9 @@ class StoreWriter(Closing):
         try:
             session.mark(TailState.APPENDING, pending_end=placement.end)
             reach(Failpoint.MARKED_APPENDING)
-            session.parts.log.write(batch.parts, placement)
+            plan = session.parts.dispatcher.planning(fields, batch.groups)
+            with meanwhile(plan, is_worth=len(batch) >= _MANY) as planned:
+                session.parts.log.write(batch.parts, placement)
             reach(Failpoint.LOG_WRITTEN)
             durable_end = session.tail.log_durable_end
             if is_sync:
@@ -267,9 +272,7 @@ class StoreWriter(Closing):
                 reach(Failpoint.LOG_SYNCED)
             session.mark(TailState.DISPATCHING, log_durable_end=durable_end)
             reach(Failpoint.MARKED_DISPATCHING)
-            groups = batch.groups if len(fields) == 1 else None
-            for part in fields:
-                session.parts.dispatcher.dispatch(part, groups)
+            session.parts.dispatcher.write(planned())
             session.mark_clean(placement.end, int(placement.physical_offsets[-1]), store_ms)
             reach(Failpoint.MARKED_CLEAN)
         except BaseException:

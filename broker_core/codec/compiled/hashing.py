@@ -33,12 +33,24 @@ if TYPE_CHECKING:
 
 _TAGS, _KEYS, _UNIQUE = range(3)
 _SPACE = 0x20
-_BYTE = np.uint64(0xFF)
 _HIGH_BITS = np.uint64(0x8080808080808080)
-_1, _2, _3, _4, _5, _6, _7 = (np.uint64(8 * byte) for byte in range(1, 8))
-_POWER_1, _POWER_2, _POWER_3, _POWER_4, _POWER_5, _POWER_6, _POWER_7, _POWER_8 = (
-    np.uint64(31**power) for power in range(1, 9)
+# Bytes, pairs and fours of a word, one in two of them; and how far each is from the next.
+_BYTES, _PAIRS, _FOURS = (
+    np.uint64(mask) for mask in (0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0x00000000FFFFFFFF)
 )
+_1, _2, _4 = (np.uint64(8 * byte) for byte in (1, 2, 4))
+_POWER_1, _POWER_2, _POWER_4, _POWER_8 = (np.uint64(31**power) for power in (1, 2, 4, 8))
+
+
+@part
+def hash_of_word(word: Any) -> Any:
+    """The hash of eight bytes, the lowest first: of pairs, of fours made of them, of all.
+
+    A pair comes to less than 2**13 and four bytes to less than 2**23, so none runs into the next.
+    """
+    pairs = (word & _BYTES) * _POWER_1 + ((word >> _1) & _BYTES)
+    fours = (pairs & _PAIRS) * _POWER_2 + ((pairs >> _2) & _PAIRS)
+    return (fours & _FOURS) * _POWER_4 + (fours >> _4)
 
 
 @part
@@ -51,17 +63,7 @@ def java_hash(data: NDArray[np.uint8], start: int, length: int, seed: Any) -> An
     value = np.uint64(seed)
     at, end = start, start + length
     while at + 8 <= end:
-        word = load_word(data, at)
-        value = value * _POWER_8 + (
-            (word & _BYTE) * _POWER_7
-            + ((word >> _1) & _BYTE) * _POWER_6
-            + ((word >> _2) & _BYTE) * _POWER_5
-            + ((word >> _3) & _BYTE) * _POWER_4
-            + ((word >> _4) & _BYTE) * _POWER_3
-            + ((word >> _5) & _BYTE) * _POWER_2
-            + ((word >> _6) & _BYTE) * _POWER_1
-            + (word >> _7)
-        )
+        value = value * _POWER_8 + hash_of_word(load_word(data, at))
         at += 8
     while at < end:
         value = value * _POWER_1 + np.uint64(load_byte(data, at))

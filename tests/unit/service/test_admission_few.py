@@ -62,7 +62,7 @@ def contents(batch: Batch) -> list[object]:
     """All that a batch is, placed somewhere, as plain values."""
     count = len(batch)
     numbers = np.arange(count, dtype=np.int64)
-    (placed,) = batch.place(numbers + 7, numbers * 1000, 12345, [1000])
+    placed = batch.place(numbers + 7, numbers * 1000, 12345, [1000])
     (part,) = batch.parts
     # Topics may be listed in another order: compare them as each record's.
     known = {

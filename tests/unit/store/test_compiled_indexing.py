@@ -13,7 +13,7 @@ from broker_core.codec import compiled
 from broker_core.store import index_writer, slot_table
 from broker_core.store.files import OsFiles
 from broker_core.store.index_file import HEADER_BYTES, SLOT, list_index_files
-from broker_core.store.index_writer import IndexWriter, Put, chained, chained_compiled
+from broker_core.store.index_writer import Chained, IndexWriter, chained, chained_compiled
 from broker_core.store.open_files import OpenFiles
 from broker_core.store.slot_table import SlotTable
 
@@ -44,7 +44,7 @@ def random_hashes(count: int, below: int, seed: int) -> NDArray[np.int32]:
     return np.random.default_rng(seed).integers(0, below, count, dtype=np.int64).astype(np.int32)
 
 
-def assert_same_put(found: Put, expected: Put) -> None:
+def assert_same_chains(found: Chained, expected: Chained) -> None:
     order = np.argsort(found.slots)
     assert found.entries.tobytes() == expected.entries.tobytes()
     assert found.slots[order].tolist() == expected.slots.tolist()
@@ -64,7 +64,7 @@ def test_keys_are_chained_alike(slots: int, count: int, tmp_path: Path) -> None:
 
     found = chained_compiled(columns(hashes, 1), table, slots, 6)
 
-    assert_same_put(found, chained(columns(hashes, 1), table, slots, 6))
+    assert_same_chains(found, chained(columns(hashes, 1), table, slots, 6))
 
 
 @pytest.mark.parametrize("first", [1, 2, 1000, LARGEST - 500])
@@ -77,7 +77,7 @@ def test_what_a_slot_holds_counts_only_if_it_can_be_an_entry(first: int, tmp_pat
 
     found = chained_compiled(columns(hashes, 2), table, slots, first)
 
-    assert_same_put(found, chained(columns(hashes, 2), table, slots, first))
+    assert_same_chains(found, chained(columns(hashes, 2), table, slots, first))
     assert 0 < found.fresh_slots < len(found.slots)
 
 
@@ -87,7 +87,7 @@ def test_all_keys_may_share_a_slot(tmp_path: Path) -> None:
 
     found = chained_compiled(columns(hashes, 3), table, 50, 10)
 
-    assert_same_put(found, chained(columns(hashes, 3), table, 50, 10))
+    assert_same_chains(found, chained(columns(hashes, 3), table, 50, 10))
     assert (found.slots.tolist(), found.newest.tolist(), found.fresh_slots) == ([7], [309], 1)
 
 
@@ -105,7 +105,7 @@ def test_columns_may_be_parts_of_others(tmp_path: Path) -> None:
     hashes, offsets, seconds = columns(random_hashes(100, 1000, 5), 5)
     apart = hashes[::2], offsets[::2], seconds[::2]
 
-    assert_same_put(
+    assert_same_chains(
         chained_compiled(apart, table, 60, 5),
         chained((apart[0].copy(), apart[1].copy(), apart[2].copy()), table, 60, 5),
     )
@@ -134,9 +134,9 @@ def test_files_are_the_same_by_either_way(
 ) -> None:
     sizes = [300, 1, 500, 0, 40, 700, 3]
     expected = put_all(tmp_path / "numpy", sizes, below, slots, entries)
-    done: list[Put] = []
+    done: list[Chained] = []
 
-    def counted(columns: Columns, table: SlotTable, slots: int, first: int) -> Put:
+    def counted(columns: Columns, table: SlotTable, slots: int, first: int) -> Chained:
         if table.mapped(0) is not None:
             done.append(chained_compiled(columns, table, slots, first))
             return done[-1]
