@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from broker_core.codec import compiled
+from broker_core.store import writer
 
 TESTS = Path(__file__).parent
 MARKED_FOLDERS = frozenset({"property", "crash", "spark", "interop", "bench"})
@@ -46,7 +47,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
     """Run a module's tests twice: by NumPy and Arrow alone, and by kernels wherever there is one.
 
-    Both are held to what the tests say, mostly to what the code for one record does.
+    What many rows are worth a thread for is done in one by the second way. Both are held to what
+    the tests say, mostly to what the code for one record does.
     """
     rows = sys.maxsize
     if request.param == "compiled":
@@ -55,5 +57,6 @@ def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
         rows = 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled, "WORTH_ROWS", rows)
+        patch.setattr(writer, "WORTH_A_THREAD", rows)
         patch.setattr(compiled, "is_at_hand", lambda: request.param == "compiled")
         yield

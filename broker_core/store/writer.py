@@ -6,7 +6,8 @@ own, it goes on with what it remembers; if not, it looks again, and repairs what
 left behind (recovery.py, mend.py). A batch is appended in this order:
 
     marker APPENDING     from here to DISPATCHING a crash takes the batch back
-    log                  one write per segment; with flush="sync" an fsync of each
+    log                  one write per segment; with flush="sync" an fsync of each. What comes
+                         behind it is computed in the meantime (dispatch.py)
     marker DISPATCHING   from here on a crash finishes the batch
     consume queues       one write per queue and file
     index                entries, header, slots
@@ -55,8 +56,8 @@ if TYPE_CHECKING:
 
 FLUSH_MODES = ("async", "sync")
 _UNDER_WAY = (TailState.APPENDING, TailState.DISPATCHING)
-_MANY = 10_000
-"""So many records are worth a thread."""
+WORTH_A_THREAD = 10_000
+"""So many records take long enough to write that something else is done in the meantime."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -262,7 +263,7 @@ class StoreWriter(Closing):
             session.mark(TailState.APPENDING, pending_end=placement.end)
             reach(Failpoint.MARKED_APPENDING)
             plan = session.parts.dispatcher.planning(fields, batch.groups)
-            with meanwhile(plan, is_worth=len(batch) >= _MANY) as planned:
+            with meanwhile(plan, is_worth=len(batch) >= WORTH_A_THREAD) as planned:
                 session.parts.log.write(batch.parts, placement)
             reach(Failpoint.LOG_WRITTEN)
             durable_end = session.tail.log_durable_end

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
-from broker_core.codec.dispatch import dispatch_fields
+from broker_core.codec.dispatch import DispatchFields, dispatch_fields, joined
 from broker_core.codec.javahash import index_hash, java_hash
 from broker_core.codec.properties import format_properties
 from broker_core.codec.record import Record
@@ -63,6 +63,47 @@ def test_tags_of_any_script_and_length_have_java_s_hash() -> None:
 
     assert found.tags_codes.tolist() == [java_hash(tag) for tag in tags]
     assert found.index_hashes.tolist() == hashes(*(f"T#{tag}" for tag in tags))
+
+
+@pytest.mark.parametrize("length", range(36))
+def test_ascii_of_every_length_has_java_s_hash(length: int) -> None:
+    texts = ["\x7f" * length, "".join(map(chr, range(33, 33 + length))), "\x03" * length]
+    frames = laid_out([with_properties(TAGS=text, UNIQ_KEY=text) for text in texts if text])
+
+    found = dispatch_fields(frames)
+
+    wanted = [text for text in texts if text]
+    assert found.tags_codes.tolist() == [java_hash(text) for text in wanted]
+    assert found.index_hashes.tolist() == [
+        value for text in wanted for value in hashes(text, f"T#{text}")
+    ]
+
+
+def test_joined_fields_are_those_of_all_records() -> None:
+    first = [with_properties(TAGS="a", KEYS="k1 k2"), replace(RECORD, topic="U", queue_offset=4)]
+    second = [replace(with_properties(UNIQ_KEY="u"), topic="V", queue_id=3), RECORD]
+    third = [replace(RECORD, topic="U", sys_flag=0xC, store_timestamp=9)]
+    groups = [first, second, third]
+    whole = laid_out([record for group in groups for record in group])
+    sizes = whole.sizes.tolist()
+    parts = [
+        laid_out(group, origin=sum(sizes[:before]))
+        for group, before in zip(groups, (0, 2, 4), strict=True)
+    ]
+
+    found = joined([dispatch_fields(part) for part in parts])
+
+    assert plain(found) == plain(dispatch_fields(whole))
+
+
+def plain(found: DispatchFields) -> dict[str, list[object]]:
+    """All that fields say, with topics as each record's: they may be listed in any way."""
+    values: dict[str, list[object]] = {
+        each.name: getattr(found, each.name).tolist()
+        for each in fields(found)
+        if each.name not in ("topics", "topic_codes")
+    }
+    return values | {"topics": [found.topics[code] for code in found.topic_codes]}
 
 
 def test_topics_come_once_however_many_records_share_them() -> None:
