@@ -131,6 +131,8 @@ class BatchCommits:
         IllegalTransitionError if some of it has been rolled back in the meantime: then nothing
         is committed, and the batch must be prepared again.
         """
+        # Lets go of what was deleted since the last batch: as long as it is mapped, it takes space.
+        self._reader.refresh()
         wanted = decide(batch, receipts, run, keep=keep)
         while True:
             found = self._journal.decision(wanted.tag)
