@@ -21,6 +21,7 @@ from broker_core.codec.compiled.words import (
     INT64S_OUT,
     kernel,
     load_i32,
+    prefetch,
     store_i32,
     store_i64,
 )
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 # stretches instead of more: keys are written to the ends of all of them in turn.
 _STRETCH_BITS = 13
 _MOST_STRETCHES = 2048
+
+_AHEAD_KEYS = 24
+"""How early a key's slot is announced."""
 
 
 @kernel(
@@ -64,7 +68,7 @@ def chain_entries(
     at_hash, at_offset, at_seconds, at_previous, width = places
     hashes, offsets, seconds = columns
     slots, newest = changed
-    table_slots = np.int32(len(table) // 4)
+    table_slots = np.uint32(len(table) // 4)
     bits = _STRETCH_BITS
     while table_slots >> bits >= _MOST_STRETCHES:
         bits += 1
@@ -74,7 +78,7 @@ def chain_entries(
     at = 0
     for row in range(len(hashes)):
         hashed = hashes[row]
-        slot = hashed % table_slots
+        slot = np.int32(np.uint32(hashed) % table_slots)  # of signed numbers it costs twice as much
         found[row] = slot
         bounds[(slot >> bits) + 1] += 1
         store_i32(entries, at + at_hash, hashed)
@@ -97,6 +101,8 @@ def chain_entries(
     for stretch in range(len(bounds) - 1):
         begun = touched
         for key in range(low, bounds[stretch]):
+            if key + _AHEAD_KEYS < len(dealt):
+                prefetch(table, 4 * (dealt[key + _AHEAD_KEYS] >> 32))
             slot = dealt[key] >> 32
             row = dealt[key] & 0xFFFFFFFF
             previous = latest[slot & mask]
