@@ -34,7 +34,7 @@ from broker_core.broker.decisions import (
     stream_tag,
 )
 from broker_core.broker.decisions_journal import is_superseded
-from broker_core.broker.half_blocks import BLOCK_ROWS, as_blocks, block_bytes
+from broker_core.broker.half_blocks import BLOCK_ROWS, as_blocks, block_bytes, blocks_of
 from broker_core.broker.half_fates import HalfFates
 from broker_core.broker.half_messages import HALF_QUEUE
 from broker_core.broker.half_settling import SettledElsewhereError
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from broker_core.broker.decisions_journal import DecisionJournal
     from broker_core.broker.half_settling import HalfSettling, Settlement
+    from broker_core.codec.outgoing import Outgoing
     from broker_core.store.reader import StoreReader
     from broker_core.store.writer import StoreWriter
     from broker_core.types import BatchRef, Receipt
@@ -94,7 +95,7 @@ class BatchCommits:
         self,
         batch: BatchRef,
         attempt: str,
-        messages: Batch,
+        messages: Batch | Outgoing,
         *,
         is_first: bool,
         flush: str | None,
@@ -104,8 +105,12 @@ class BatchCommits:
         if not len(messages):
             nowhere = LogicalOffset(self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)[1])
             return Prepared(nowhere, nowhere, LogicalOffset(since))
-        limit = block_bytes(self._writer.settings)
-        halves = as_blocks(messages, limit, self._tools.block_rows)
+        settings, rows = self._writer.settings, self._tools.block_rows
+        if isinstance(messages, Batch):
+            halves = as_blocks(messages, block_bytes(settings), rows)
+        else:
+            limit = settings.max_message_bytes
+            halves = blocks_of(messages, block_bytes(settings), rows, max_message_bytes=limit)
         parts = [halves]
         if is_first:
             parts.insert(0, self._records(Attempt(batch, attempt)))

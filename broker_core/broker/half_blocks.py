@@ -18,24 +18,21 @@ back; a message that is too large for a block is a half message by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from broker_core.broker.half_messages import HALF_QUEUE, place_text, read_halves
-from broker_core.codec import compiled, layout
-from broker_core.codec.compiled import arguments
-from broker_core.codec.copies import Route, copy_records, store_time_at
-from broker_core.codec.decode import property_columns
-from broker_core.codec.dispatch import topics_of
-from broker_core.codec.fields import PropertyTexts, RecordFields, locate
+from broker_core.broker.half_messages import HALF_QUEUE, place_text
+from broker_core.codec import layout
+from broker_core.codec.checksums import body_crcs
+from broker_core.codec.copies import Route, copy_records
+from broker_core.codec.fields import PropertyTexts, locate
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.gather import sliding, span_arrays, spans
-from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
+from broker_core.codec.gather import sliding, span_arrays
+from broker_core.codec.heads import head_dtype
 from broker_core.codec.names import (
     HALF_BLOCK,
     HALF_TOPIC,
@@ -43,12 +40,11 @@ from broker_core.codec.names import (
     TRANSACTION_PREPARED,
     UNIQ_KEY,
 )
-from broker_core.codec.outgoing import Encoded, Outgoing, writable
-from broker_core.codec.properties import ended, format_properties
-from broker_core.codec.record import Record, decode_record
-from broker_core.codec.scan import chain
-from broker_core.errors import CorruptRecordError, IllegalMessageError
-from broker_core.store.batch import Batch, known_part
+from broker_core.codec.outgoing import Encoded, Outgoing, encode, record_sizes
+from broker_core.codec.properties import ended, format_properties, parse_properties
+from broker_core.codec.record import Record, decode_record, encode_record
+from broker_core.errors import IllegalMessageError
+from broker_core.store.batch import PART_BYTES, Batch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,7 +54,6 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 1 << 20
 BLOCK_ROWS = 100_000
 _BLOCKS_A_FILE = 4
-_KEEP_FLAGS = ~TRANSACTION_MASK
 
 
 def block_bytes(settings: StoreSettings) -> int:
@@ -76,18 +71,93 @@ def as_blocks(messages: Batch, most_bytes: int, most_rows: int = BLOCK_ROWS) -> 
         [
             _blocks(part, bounds) if is_block else _single(part, bounds[0])
             for part in messages.parts
-            for bounds, is_block in _runs(part, most_bytes, most_rows)
+            for bounds, is_block in _runs(part.sizes, most_bytes, most_rows)
         ]
     )
 
 
-def _runs(part: Encoded, most_bytes: int, most_rows: int) -> Iterator[tuple[list[int], bool]]:
+def blocks_of(
+    messages: Outgoing,
+    most_bytes: int,
+    most_rows: int = BLOCK_ROWS,
+    *,
+    max_message_bytes: int = layout.MAX_BODY_BYTES,
+) -> Batch:
+    """The same of messages that are not encoded yet: each is encoded where it lies in its block.
+
+    IllegalMessageError for a message over a limit.
+    """
+    runs = list(_runs(record_sizes(messages), most_bytes, most_rows))
+    if len(runs) != 1 or not runs[0][1] or messages.size_bytes > PART_BYTES:
+        encoded = Batch.of_messages(messages, max_message_bytes=max_message_bytes)
+        return as_blocks(encoded, most_bytes, most_rows)
+    bounds = np.array(runs[0][0])
+    firsts, lasts = bounds[:-1], bounds[1:] - 1
+    frames = [_frame(messages, row, stop - row) for row, stop in pairwise(bounds.tolist())]
+    gaps = np.zeros(len(messages) + 1, dtype=np.int64)
+    gaps[firsts] = [len(head) for head, _ in frames]
+    gaps[lasts + 1] += [len(tail) for _, tail in frames]
+    records = encode(messages, max_message_bytes=max_message_bytes, gaps=gaps)
+    bodies, ends = records.starts[firsts], records.starts[lasts] + records.sizes[lasts]
+    blocks = _fill(records, frames, bodies, ends)
+    route = Route.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames))
+    return Batch.of_copies(blocks, route)
+
+
+def _frame(messages: Outgoing, row: int, count: int) -> tuple[bytes, bytes]:
+    """What comes before and behind `count` records from a row on, but for what counts bytes."""
+    first = messages.slice(row, row + 1)
+    own = parse_properties(first.properties.cast(pa.binary())[0].as_py())
+    topic = first.topics[int(first.topic_codes[0])]
+    text = _properties(own, topic, int(first.queue_ids[0]), count)
+    born = first.born_timestamps
+    frame = encode_record(
+        Record(
+            HALF_TOPIC,
+            HALF_QUEUE,
+            queue_offset=0,
+            physical_offset=0,
+            body=b"",
+            properties=_fitting(text, topic, row),
+            born_timestamp=born if isinstance(born, int) else int(born[0]),
+            born_host=first.born_host,
+            store_host=first.store_host,
+        )
+    )
+    cut = head_dtype(len(first.born_host), len(first.store_host)).itemsize
+    return frame[:cut], frame[cut:]
+
+
+def _fill(
+    records: Encoded,
+    frames: Sequence[tuple[bytes, bytes]],
+    bodies: NDArray[np.int64],
+    ends: NDArray[np.int64],
+) -> Encoded:
+    """Put frames around records that have room for them between these places."""
+    buffer = records.buffer
+    for (head, tail), body, end in zip(frames, bodies.tolist(), ends.tolist(), strict=True):
+        buffer[body - len(head) : body] = np.frombuffer(head, dtype=np.uint8)
+        buffer[end : end + len(tail)] = np.frombuffer(tail, dtype=np.uint8)
+    starts = bodies - np.array([len(head) for head, _ in frames])
+    sizes = ends + np.array([len(tail) for _, tail in frames]) - starts
+    numbers = sliding(buffer, ">i4")
+    numbers[starts + layout.TOTAL_SIZE] = sizes
+    numbers[starts + layout.BODY_CRC] = body_crcs(buffer, bodies, ends - bodies)
+    numbers[bodies - (layout.BODY - layout.BODY_LENGTH)] = ends - bodies
+    return Encoded(buffer, starts, sizes.astype(np.int32), records.store_timestamp_at)
+
+
+def _runs(
+    sizes: NDArray[np.int64] | NDArray[np.int32], most_bytes: int, most_rows: int
+) -> Iterator[tuple[list[int], bool]]:
     """Which rows go together: bounds of blocks that follow each other, or of one large message."""
-    ends = part.starts + part.sizes
+    ends = np.cumsum(sizes, dtype=np.int64)
+    starts = ends - sizes
     bounds = [0]
     row = 0
-    while row < len(part):
-        limit = int(part.starts[row]) + most_bytes
+    while row < len(sizes):
+        limit = int(starts[row]) + most_bytes
         stop = min(row + most_rows, int(np.searchsorted(ends, limit, side="right")))
         if stop == row:
             if len(bounds) > 1:
@@ -106,7 +176,12 @@ def _blocks(part: Encoded, bounds: list[int]) -> Batch:
     count = len(bounds) - 1
     firsts = [_record(part, row) for row in bounds[:-1]]
     counts = np.diff(bounds).tolist()
-    texts = [_properties(first, held) for first, held in zip(firsts, counts, strict=True)]
+    texts = [
+        _fitting(
+            _properties(first.property_map, first.topic, first.queue_id, held), first.topic, row
+        )
+        for first, held, row in zip(firsts, counts, bounds, strict=False)
+    ]
     places = [*part.starts[bounds[:-1]].tolist(), int(part.starts[bounds[-1] - 1])]
     places[-1] += int(part.sizes[bounds[-1] - 1])
     offsets = pa.py_buffer(np.array(places, dtype=np.int32))
@@ -127,11 +202,22 @@ def _blocks(part: Encoded, bounds: list[int]) -> Batch:
     )
 
 
-def _properties(first: Record, count: int) -> bytes:
-    own = first.property_map
+def _properties(own: Mapping[str, str], topic: str, queue_id: int, count: int) -> bytes:
+    """The properties of a block of so many messages, the first of which has these."""
     kept = {name: own[name] for name in (PRODUCER_GROUP, UNIQ_KEY) if name in own}
     said = {TRANSACTION_PREPARED: "true", **kept, HALF_BLOCK: str(count)}
-    return format_properties(said) + place_text(first.topic, first.queue_id)
+    return format_properties(said) + place_text(topic, queue_id)
+
+
+def _fitting(text: bytes, topic: str, row: int) -> bytes:
+    """The properties of a half message; IllegalMessageError if no record holds so many."""
+    if len(text) > layout.MAX_PROPERTIES_BYTES:
+        message = (
+            f"Message {row} of this batch for topic '{topic}' has {len(text)} bytes of properties "
+            f"as a half message, the limit is {layout.MAX_PROPERTIES_BYTES}. Nothing was written."
+        )
+        raise IllegalMessageError(message)
+    return text
 
 
 def _record(part: Encoded, row: int) -> Record:
@@ -147,168 +233,7 @@ def _single(part: Encoded, row: int) -> Batch:
     fields = locate(FrameBatch(part.buffer, part.starts[only], part.sizes[only], nowhere))
     record = _record(part, row)
     text = ended(record.properties) + place_text(record.topic, record.queue_id)
-    if len(text) > layout.MAX_PROPERTIES_BYTES:
-        message = (
-            f"Message {row} of this batch for topic '{record.topic}' has {len(text)} bytes of "
-            f"properties as a half message, the limit is {layout.MAX_PROPERTIES_BYTES}. Nothing "
-            "was written."
-        )
-        raise IllegalMessageError(message)
+    text = _fitting(text, record.topic, row)
     texts = PropertyTexts(*span_arrays(pa.array([text], type=pa.binary())))
     route = Route.to_queue(HALF_TOPIC, HALF_QUEUE, 1)
     return Batch.of_copies(copy_records(fields, route, texts, transaction=0), route)
-
-
-@dataclass(frozen=True)
-class Visible:
-    """What makes prepared messages visible: records, where they go, and where they were prepared.
-
-    `prepared_offsets` are places in the log, of half messages or of records inside blocks.
-    """
-
-    records: Encoded
-    route: Route
-    properties_lengths: NDArray[np.int64]
-    prepared_offsets: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.route)
-
-    def without(self, prepared_offsets: NDArray[np.int64]) -> Visible:
-        """The same but for what was prepared at these places."""
-        if not len(prepared_offsets):
-            return self
-        rows = np.flatnonzero(~np.isin(self.prepared_offsets, prepared_offsets))
-        if len(rows) == len(self):
-            return self
-        records, route = self.records, self.route
-        sizes = records.sizes[rows]
-        at = records.store_timestamp_at
-        left = Encoded(
-            writable(spans(records.buffer, records.starts[rows], sizes.astype(np.int64))),
-            np.cumsum(sizes, dtype=np.int64) - sizes,
-            sizes,
-            at if isinstance(at, int) else at[rows],
-        )
-        return Visible(
-            left,
-            Route(route.topics, route.topic_codes[rows], route.queue_ids[rows]),
-            self.properties_lengths[rows],
-            self.prepared_offsets[rows],
-        )
-
-    def batch(self) -> Batch:
-        """The records to append."""
-        part = known_part(self.records, self.route, self.properties_lengths, SysFlag.COMMIT)
-        return Batch.of_copies(part, self.route)
-
-
-def visible(frames: FrameBatch) -> Iterator[Visible]:
-    """What makes half messages visible, blocks and others, in their order.
-
-    CorruptRecordError for what is no half message, or no block though it says so.
-    """
-    counts = _counts(frames)
-    is_block = counts > 0
-    changes = np.flatnonzero(np.diff(is_block)) + 1
-    bounds = [0, *changes.tolist(), len(frames)]
-    for start, stop in pairwise(bounds):
-        some = frames.slice(start, stop)
-        yield _of_blocks(some, counts[start:stop]) if is_block[start] else _of_singles(some)
-
-
-def _counts(frames: FrameBatch) -> NDArray[np.int64]:
-    """How many messages each half message holds; 0 for one that is no block."""
-    said = property_columns(frames, [HALF_BLOCK])[HALF_BLOCK]
-    if said.null_count == len(said):
-        return np.zeros(len(frames), dtype=np.int64)
-    texts = [text or "0" for text in said.to_pylist()]
-    if not all(text.isdecimal() and len(text) <= len(str(BLOCK_BYTES)) for text in texts):
-        raise _no_block(frames, f"a {HALF_BLOCK} of them is no number")
-    return np.array(texts, dtype=np.int64)
-
-
-def _of_singles(frames: FrameBatch) -> Visible:
-    halves = read_halves(frames)
-    return Visible(
-        halves.commit(), halves.route, halves.properties.lengths, halves.physical_offsets
-    )
-
-
-def _of_blocks(frames: FrameBatch, counts: NDArray[np.int64]) -> Visible:
-    blocks = locate(frames)
-    if compiled.is_worth(min(int(counts.sum()), frames.size_bytes // layout.MIN_RECORD_BYTES)):
-        unpacked = _unpacked(blocks, counts)
-        if unpacked is not None:
-            return unpacked
-    ends = blocks.body_starts + blocks.body_lengths
-    places = map(slice, blocks.body_starts.tolist(), ends.tolist())
-    data = np.concatenate([frames.buffer[place] for place in places])
-    bounds = np.concatenate([[0], np.cumsum(blocks.body_lengths)])
-    starts, sizes, end, _, detail = chain(data, 0, len(data))
-    firsts = np.searchsorted(starts, bounds)
-    if end != len(data):
-        raise _no_block(frames, detail or f"{len(data) - end} bytes are left over")
-    if not np.array_equal(np.diff(firsts), counts) or (starts[firsts[:-1]] != bounds[:-1]).any():
-        raise _no_block(frames, "they do not hold as many records as they say")
-    nowhere = np.zeros(len(starts), dtype=np.int64)
-    fields = locate(FrameBatch(data, starts, sizes, nowhere, name=_name(frames)))
-    prepared = starts + np.repeat(_body_places(blocks) - bounds[:-1], counts)
-    flags = (fields.sys_flags & np.int32(_KEEP_FLAGS)) | np.int32(SysFlag.COMMIT)
-    sliding(data, ">i4")[starts + layout.SYS_FLAG] = flags
-    at = fields.body_starts - (layout.BODY - layout.PREPARED_OFFSET)
-    sliding(data, ">i8")[at] = prepared
-    return Visible(
-        Encoded(data, starts, sizes, store_time_at(fields)),
-        Route(*topics_of(fields), fields.integer("queueId").astype(np.int32)),
-        fields.properties_lengths,
-        prepared,
-    )
-
-
-def _unpacked(blocks: RecordFields, counts: NDArray[np.int64]) -> Visible | None:
-    """The same by a kernel; None if a record is beyond it."""
-    from broker_core.codec.compiled.unpacking import unpack_blocks
-
-    count = int(counts.sum())
-    data = np.empty(int(blocks.body_lengths.sum()), dtype=np.uint8)
-    starts, lengths, prepared = (np.empty(count, dtype=np.int64) for _ in range(3))
-    sizes, queue_ids = (np.empty(count, dtype=np.int32) for _ in range(2))
-    topic_bytes = unpack_blocks(
-        arguments.octets(blocks.data),
-        (
-            arguments.longs(blocks.body_starts),
-            arguments.longs(blocks.body_lengths),
-            arguments.longs(_body_places(blocks)),
-            arguments.longs(counts),
-        ),
-        (int(_KEEP_FLAGS), int(SysFlag.COMMIT)),
-        data,
-        (starts, lengths, prepared),
-        (sizes, queue_ids),
-    )
-    if topic_bytes < 0:
-        return None
-    end = int(sizes[0]) - int(lengths[0]) - 2
-    topic = data[end - topic_bytes : end].tobytes().decode("utf-8", "replace")
-    route = Route((topic,), np.zeros(count, dtype=np.int32), queue_ids)
-    return Visible(Encoded(data, starts, sizes, layout.STORE_TIMESTAMP), route, lengths, prepared)
-
-
-def _body_places(blocks: RecordFields) -> NDArray[np.int64]:
-    """Where in the log the bodies of blocks begin."""
-    places = blocks.integer("physicalOffset") + blocks.body_starts - blocks.frames.starts
-    return places.astype(np.int64)
-
-
-def _name(frames: FrameBatch) -> str:
-    return f"half blocks of {frames.name or 'a received batch'}"
-
-
-def _no_block(frames: FrameBatch, what: str) -> CorruptRecordError:
-    place = int(frames.starts[0]) + (frames.origin or 0)
-    message = (
-        f"The half messages from physical offset {place} on in {frames.name or 'a received batch'} "
-        f"are no blocks of records: {what}. Run `rocketmq-broker check` on the store."
-    )
-    return CorruptRecordError(message, frames.name, place)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from broker_core.broker.decisions import runs_of
-from broker_core.broker.half_blocks import visible
 from broker_core.broker.half_messages import HALF_QUEUE
+from broker_core.broker.half_visible import visible
 from broker_core.broker.op_messages import op_messages
 from broker_core.codec.fields import locate
 from broker_core.codec.names import HALF_TOPIC

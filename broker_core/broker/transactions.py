@@ -133,10 +133,9 @@ class Transactions:
         Their unique keys begin with `attempt`, which no other attempt ever uses, and their
         properties say that they are transactional. `is_first`: the attempt has none yet.
         """
-        settings = self._writer.settings
-        stored = replace(messages, store_host=settings.store_host)
-        records = Batch.of_messages(stored, max_message_bytes=settings.max_message_bytes)
-        return self.prepare_records(batch, attempt, records, is_first=is_first, flush=flush)
+        self._require_topics()
+        stored = replace(messages, store_host=self._writer.settings.store_host)
+        return self._commits.prepare(batch, attempt, stored, is_first=is_first, flush=flush)
 
     def prepare_records(
         self,

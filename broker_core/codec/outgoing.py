@@ -132,53 +132,85 @@ class Encoded:
         longs[self.starts + self.store_timestamp_at] = store_timestamp_ms
 
 
-def encode(messages: Outgoing, *, max_message_bytes: int = layout.MAX_BODY_BYTES) -> Encoded:
-    """Encode a batch; IllegalMessageError naming the first message over a limit."""
+def record_sizes(messages: Outgoing) -> NDArray[np.int64]:
+    """How many bytes the record of each message takes."""
+    topic_bytes = np.array([len(text) for text in topic_texts(messages.topics)[0]], dtype=np.int64)
+    texts = span_arrays(messages.bodies)[2] + span_arrays(messages.properties)[2]
+    return _head_bytes(messages) + texts + topic_bytes[messages.topic_codes] + 2
+
+
+def _head_bytes(messages: Outgoing) -> int:
+    """How many bytes the fixed part of each record takes."""
+    return head_dtype(len(messages.born_host), len(messages.store_host)).itemsize
+
+
+def encode(
+    messages: Outgoing,
+    *,
+    max_message_bytes: int = layout.MAX_BODY_BYTES,
+    gaps: NDArray[np.int64] | None = None,
+) -> Encoded:
+    """Encode a batch; IllegalMessageError naming the first message over a limit.
+
+    `gaps` are how many bytes are left before each record, and behind the last: one number more than
+    there are messages. The caller fills them.
+    """
     keep_freed_memory()
     count = len(messages)
     bodies, properties = span_arrays(messages.bodies), span_arrays(messages.properties)
-    body_lengths, properties_lengths = bodies[2], properties[2]
-    _check_limits(messages, body_lengths, properties_lengths, max_message_bytes)
+    _check_limits(messages, bodies[2], properties[2], max_message_bytes)
     topics, wide = topic_texts(messages.topics)
-    topic_bytes = np.array([len(text) for text in topics], dtype=np.int64)
     codes = messages.topic_codes
-    hosts = len(messages.born_host) + len(messages.store_host)
-    fixed = layout.BODY - 2 * layout.HOST_V4 + hosts
-    sizes = fixed + body_lengths + topic_bytes[codes] + 2 + properties_lengths
-    starts = np.zeros(count, dtype=np.int64)
-    np.cumsum(sizes[:-1], out=starts[1:])
+    sizes = record_sizes(messages)
+    starts = np.cumsum(sizes) - sizes
+    end = int(sizes.sum())
+    if gaps is not None:
+        starts += np.cumsum(gaps[:-1])
+        end += int(gaps.sum())
     store_timestamp_at = layout.BORN_HOST + len(messages.born_host)
     records = Encoded(
         np.empty(0, dtype=np.uint8), starts, sizes.astype(np.int32), store_timestamp_at
     )
     if compiled.is_worth(count):
-        buffer = _encode_compiled(messages, records, bodies, properties, topics, wide)
+        buffer = np.empty(end, dtype=np.uint8)
+        _encode_compiled(buffer, messages, records, bodies, properties, topics, wide)
         return replace(records, buffer=buffer)
     heads = _heads(messages, *bodies, sizes, wide[codes])
-    lengths = properties_lengths.astype(">i2").view(np.uint8)
+    lengths = properties[2].astype(">i2").view(np.uint8)
     joined = pc.binary_join_element_wise(
-        fixed_binary(heads, count, fixed),
+        b"" if gaps is None else _blanks(gaps[:-1]),
+        fixed_binary(heads, count, _head_bytes(messages)),
         messages.bodies.cast(pa.binary()),
         topic_column(topics, codes),
         fixed_binary(lengths, count, 2),
         messages.properties.cast(pa.binary()),
         pa.scalar(b"", type=pa.binary()),
     )
-    return replace(records, buffer=writable(joined))
+    buffer = writable(joined)
+    if len(buffer) < end:
+        buffer = np.concatenate([buffer, np.zeros(end - len(buffer), dtype=np.uint8)])
+    return replace(records, buffer=buffer)
+
+
+def _blanks(lengths: NDArray[np.int64]) -> pa.Array:
+    """Values of zeros, so many bytes each."""
+    bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    zeros = pa.py_buffer(bytes(int(bounds[-1])))
+    return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(bounds), zeros])
 
 
 def _encode_compiled(
+    buffer: NDArray[np.uint8],
     messages: Outgoing,
     records: Encoded,
     bodies: Texts,
     properties: Texts,
     topics: list[bytes],
     wide: NDArray[np.bool_],
-) -> NDArray[np.uint8]:
-    """The records' bytes, by a kernel."""
+) -> None:
+    """Put records in their places, by a kernel."""
     from broker_core.codec.compiled.encoding import encode_records
 
-    buffer = np.empty(int(records.starts[-1]) + int(records.sizes[-1]), dtype=np.uint8)
     kind = head_dtype(len(messages.born_host), len(messages.store_host))
     template = np.zeros(1, dtype=kind)
     template["bornHost"] = np.frombuffer(messages.born_host, dtype=np.uint8)
@@ -205,7 +237,6 @@ def _encode_compiled(
             arguments.longs(messages.prepared_offsets),
         ),
     )
-    return buffer
 
 
 def _check_limits(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from broker_core.codec.outgoing import Outgoing
 
 # Arrow joins records with 32-bit offsets.
-_PART_BYTES = 512 << 20
+PART_BYTES = 512 << 20
 
 
 class Part(Encoded):
@@ -111,7 +111,7 @@ class Batch:
         """Encode messages; IllegalMessageError for one over a limit."""
         parts = [
             _known(encode(part, max_message_bytes=max_message_bytes), part)
-            for part in messages.parts(_PART_BYTES)
+            for part in messages.parts(PART_BYTES)
         ]
         transaction = np.asarray(messages.sys_flags) & TRANSACTION_MASK
         in_queue = (transaction == 0) | (transaction == SysFlag.COMMIT)

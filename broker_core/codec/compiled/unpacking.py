@@ -1,4 +1,4 @@
-"""Records out of half blocks, in one pass; the twin of half_blocks.py's walk, look and mark.
+"""Records out of half blocks, in one pass; the twin of half_visible.py's walk, look and mark.
 
 Only for records of one topic, V1 with IPv4 hosts. Every other is left to the twin, also to say what
 is wrong with one that does not check.

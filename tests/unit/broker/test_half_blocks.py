@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from broker_core.broker.half_blocks import Visible, as_blocks, block_bytes, visible
+from broker_core.broker.half_blocks import (
+    BLOCK_ROWS,
+    as_blocks,
+    block_bytes,
+    blocks_of,
+)
+from broker_core.broker.half_visible import Visible, visible
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.layout import MAX_PROPERTIES_BYTES, SysFlag
@@ -43,21 +50,44 @@ def message(number: int, *, topic: str = "t", queue_id: int = 1, body: bytes = b
     )
 
 
-def as_batch(records: Sequence[Record]) -> Batch:
+def outgoing(records: Sequence[Record]) -> Outgoing:
     """The same messages as a sink would hand them over."""
     topics = sorted({record.topic for record in records})
-    return Batch.of_messages(
-        Outgoing(
-            topics=topics,
-            topic_codes=np.array([topics.index(r.topic) for r in records], dtype=np.int32),
-            queue_ids=np.array([record.queue_id for record in records], dtype=np.int32),
-            bodies=pa.array([record.body for record in records], type=pa.binary()),
-            properties=pa.array([record.properties for record in records], type=pa.binary()),
-            born_timestamps=np.array([r.born_timestamp for r in records], dtype=np.int64),
-            born_host=records[0].born_host,
-            store_host=records[0].store_host,
-        )
+    return Outgoing(
+        topics=topics,
+        topic_codes=np.array([topics.index(r.topic) for r in records], dtype=np.int32),
+        queue_ids=np.array([record.queue_id for record in records], dtype=np.int32),
+        bodies=pa.array([record.body for record in records], type=pa.binary()),
+        properties=pa.array([record.properties for record in records], type=pa.binary()),
+        born_timestamps=np.array([r.born_timestamp for r in records], dtype=np.int64),
+        born_host=records[0].born_host,
+        store_host=records[0].store_host,
     )
+
+
+class Pack(Protocol):
+    """Makes half messages of messages."""
+
+    def __call__(
+        self, messages: Sequence[Record], most_bytes: int, most_rows: int = BLOCK_ROWS
+    ) -> Batch: ...
+
+
+def pack_encoded(messages: Sequence[Record], most_bytes: int, most_rows: int = BLOCK_ROWS) -> Batch:
+    return as_blocks(Batch.of_messages(outgoing(messages)), most_bytes, most_rows)
+
+
+def pack_in_place(
+    messages: Sequence[Record], most_bytes: int, most_rows: int = BLOCK_ROWS
+) -> Batch:
+    return blocks_of(outgoing(messages), most_bytes, most_rows)
+
+
+@pytest.fixture(params=[pack_encoded, pack_in_place])
+def pack(request: pytest.FixtureRequest) -> Pack:
+    """Both ways to make blocks, of encoded messages and of others."""
+    made: Pack = request.param
+    return made
 
 
 def stored(halves: Batch) -> list[bytes]:
@@ -96,10 +126,10 @@ def committed(halves: Batch) -> list[bytes]:
     return [raw for each in visible(frames_of(stored(halves))) for raw in copies_of(each)]
 
 
-def test_a_block_is_a_half_message_whose_body_is_records() -> None:
+def test_a_block_is_a_half_message_whose_body_is_records(pack: Pack) -> None:
     messages = [message(0), message(1, queue_id=3)]
 
-    [block] = stored(as_blocks(as_batch(messages), 1 << 20))
+    [block] = stored(pack(messages, 1 << 20))
 
     body = encode_record(messages[0]) + encode_record(messages[1])
     text = b"TRAN_MSG\x01true\x02PGROUP\x01g\x02UNIQ_KEY\x01K0\x02HALF_BLOCK\x012\x02"
@@ -120,13 +150,14 @@ def test_a_block_is_a_half_message_whose_body_is_records() -> None:
 @pytest.mark.parametrize("hosts", [(V4, V4), (V6, V4), (V4, V6), (V6, V6)])
 def test_a_commit_is_the_records_and_where_each_of_them_was_prepared(
     hosts: tuple[bytes, bytes],
+    pack: Pack,
 ) -> None:
     topics = ["t", "u", "wide-" * 40, "t", "u"]
     messages = [
         replace(message(number, topic=topic), born_host=hosts[0], store_host=hosts[1])
         for number, topic in enumerate(topics)
     ]
-    halves = as_blocks(as_batch(messages), 1 << 20, most_rows=2)
+    halves = pack(messages, 1 << 20, most_rows=2)
     log = bytes(PLACE) + b"".join(stored(halves))
 
     copies = [decode_record(raw) for raw in committed(halves)]
@@ -140,12 +171,12 @@ def test_a_commit_is_the_records_and_where_each_of_them_was_prepared(
         assert copy.sys_flag & 0xC == SysFlag.COMMIT
 
 
-def test_blocks_keep_to_their_limits() -> None:
+def test_blocks_keep_to_their_limits(pack: Pack) -> None:
     messages = [message(number) for number in range(10)]
     size = len(encode_record(messages[0]))
 
-    by_rows = as_blocks(as_batch(messages), 1 << 20, most_rows=4)
-    by_bytes = as_blocks(as_batch(messages), 3 * size + 5)
+    by_rows = pack(messages, 1 << 20, most_rows=4)
+    by_bytes = pack(messages, 3 * size + 5)
 
     def held(halves: Batch) -> list[str]:
         return [decode_record(raw).property_map["HALF_BLOCK"] for raw in stored(halves)]
@@ -154,12 +185,12 @@ def test_blocks_keep_to_their_limits() -> None:
     assert held(by_bytes) == ["3", "3", "3", "1"]
 
 
-def test_a_message_too_large_for_a_block_is_a_half_message_by_itself() -> None:
+def test_a_message_too_large_for_a_block_is_a_half_message_by_itself(pack: Pack) -> None:
     large = bytes(range(200)) * 5
     bodies = [b"a", b"b", large, large, b"c", large]
     messages = [message(number, body=body) for number, body in enumerate(bodies)]
 
-    halves = as_blocks(as_batch(messages), 600)
+    halves = pack(messages, 600)
 
     kinds = ["HALF_BLOCK" in decode_record(raw).property_map for raw in stored(halves)]
     assert kinds == [True, False, False, True, False]
@@ -169,10 +200,10 @@ def test_a_message_too_large_for_a_block_is_a_half_message_by_itself() -> None:
     ]
 
 
-def test_properties_of_a_large_message_may_lack_their_end() -> None:
+def test_properties_of_a_large_message_may_lack_their_end(pack: Pack) -> None:
     large = replace(message(0, body=bytes(1000)), properties=b"UNIQ_KEY\x01K0\x02a\x01b")
 
-    halves = as_blocks(as_batch([large]), 600)
+    halves = pack([large], 600)
 
     [half] = [decode_record(raw) for raw in stored(halves)]
     assert (half.property_map["a"], half.property_map["REAL_TOPIC"]) == ("b", "t")
@@ -180,17 +211,42 @@ def test_properties_of_a_large_message_may_lack_their_end() -> None:
     assert copy.property_map == large.property_map
 
 
-def test_properties_that_leave_no_room_for_the_place_are_refused() -> None:
+def test_properties_that_leave_no_room_for_the_place_are_refused(pack: Pack) -> None:
     text = b"a\x01" + b"x" * (MAX_PROPERTIES_BYTES - 10) + b"\x02"
     large = replace(message(0), properties=text)
 
     with pytest.raises(IllegalMessageError, match=r"Message 0 .*'t'.*limit is 32767"):
-        as_blocks(as_batch([large]), 600)
+        pack([large], 600)
 
 
-def test_what_is_visible_already_is_left_out() -> None:
+def test_properties_of_a_block_have_room_for_the_first_message_s(pack: Pack) -> None:
+    text = b"UNIQ_KEY\x01" + b"x" * (MAX_PROPERTIES_BYTES - 10) + b"\x02"
+
+    with pytest.raises(IllegalMessageError, match=r"Message 1 .*'t'.*limit is 32767"):
+        pack([message(0), replace(message(1), properties=text)], 1 << 20, most_rows=1)
+
+
+@pytest.mark.parametrize(("most_bytes", "most_rows"), [(1 << 20, 1000), (4000, 1000), (9000, 7)])
+def test_blocks_are_the_same_whether_messages_are_encoded_before_or_in_them(
+    most_bytes: int, most_rows: int
+) -> None:
+    messages = [
+        replace(
+            message(number, topic="tu"[number % 2], queue_id=number % 5, body=b"b" * (number + 1)),
+            born_timestamp=number,
+        )
+        for number in range(300)
+    ]
+
+    found = stored(pack_in_place(messages, most_bytes, most_rows))
+
+    assert found == stored(pack_encoded(messages, most_bytes, most_rows))
+    assert (len(found) == 1) is (most_bytes == 1 << 20)
+
+
+def test_what_is_visible_already_is_left_out(pack: Pack) -> None:
     messages = [message(number) for number in range(5)]
-    [each] = visible(frames_of(stored(as_blocks(as_batch(messages), 1 << 20, most_rows=3))))
+    [each] = visible(frames_of(stored(pack(messages, 1 << 20, most_rows=3))))
     there = each.prepared_offsets[[0, 1, 4]]
 
     left = each.without(there)
@@ -204,7 +260,7 @@ def test_what_is_visible_already_is_left_out() -> None:
 
 def spoiled(**changes: object) -> FrameBatch:
     messages = [message(0), message(1)]
-    [block] = stored(as_blocks(as_batch(messages), 1 << 20))
+    [block] = stored(pack_encoded(messages, 1 << 20))
     record = decode_record(block)
     text = record.properties.replace(b"HALF_BLOCK\x012", changes.pop("said", b"HALF_BLOCK\x012"))  # type: ignore[arg-type]  # bytes
     return frames_of([encode_record(replace(record, properties=text, crc=None, **changes))])  # type: ignore[arg-type]  # a record's fields

@@ -10,7 +10,7 @@ import pytest
 
 from broker_core.codec.decode import decode
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.outgoing import Outgoing, encode
+from broker_core.codec.outgoing import Outgoing, encode, record_sizes
 from broker_core.errors import IllegalMessageError
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -55,6 +55,21 @@ def test_a_topic_over_the_limit_is_refused() -> None:
     assert encode(replace(messages(1), topics=["t" * 255])).sizes.tolist() == [92 + 255 + 4]
     with pytest.raises(IllegalMessageError, match="longer than 255 bytes"):
         encode(replace(messages(1), topics=["t" * 256]))
+
+
+def test_gaps_are_left_before_records_and_behind_the_last() -> None:
+    gaps = np.array([5, 0, 300, 2])
+
+    encoded = encode(messages(), gaps=gaps)
+
+    plain = encode(messages())
+    size = int(plain.sizes[0])
+    assert encoded.starts.tolist() == [5, 5 + size, 305 + 2 * size]
+    assert len(encoded.buffer) == 3 * size + 307
+    assert encoded.sizes.tolist() == record_sizes(messages()).tolist() == [size] * 3
+    for start in encoded.starts.tolist():
+        found = encoded.buffer[start : start + size].tobytes()
+        assert found == plain.buffer[:size].tobytes()
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string()])
