@@ -9,7 +9,7 @@ fit are the body of one half message (half_messages.py):
 
 n is how many there are; group, key, topic and queue are those of the first. Their commit is that
 body with offsets and time filled in, transaction bits 0x8, and as PREPAREDTRANSACTIONOFFSET the
-place in the log where the record lies inside the block: no two have the same.
+place in the log where the record lies inside the block: no two have the same (half_visible.py).
 
 To a broker that knows nothing of this a block is one transaction that nobody answers for: Apache's
 asks about it and gives it up, as any other. So a body is never larger than such a broker would put
@@ -18,9 +18,8 @@ back; a message that is too large for a block is a half message by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +40,7 @@ from broker_core.codec.names import (
     UNIQ_KEY,
 )
 from broker_core.codec.outgoing import Encoded, Outgoing, encode, record_sizes
-from broker_core.codec.properties import ended, format_properties, parse_properties
+from broker_core.codec.properties import ended, format_properties
 from broker_core.codec.record import Record, decode_record, encode_record
 from broker_core.errors import IllegalMessageError
 from broker_core.store.batch import PART_BYTES, Batch
@@ -93,59 +92,86 @@ def blocks_of(
         return as_blocks(encoded, most_bytes, most_rows)
     bounds = np.array(runs[0][0])
     firsts, lasts = bounds[:-1], bounds[1:] - 1
-    frames = [_frame(messages, row, stop - row) for row, stop in pairwise(bounds.tolist())]
+    frames = [_frame(_message(messages, row), row, held) for row, held in _held(bounds)]
     gaps = np.zeros(len(messages) + 1, dtype=np.int64)
-    gaps[firsts] = [len(head) for head, _ in frames]
-    gaps[lasts + 1] += [len(tail) for _, tail in frames]
+    gaps[firsts] = [len(frame.head) for frame in frames]
+    gaps[lasts + 1] += [len(frame.tail) for frame in frames]
     records = encode(messages, max_message_bytes=max_message_bytes, gaps=gaps)
-    bodies, ends = records.starts[firsts], records.starts[lasts] + records.sizes[lasts]
-    blocks = _fill(records, frames, bodies, ends)
-    route = Route.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames))
-    return Batch.of_copies(blocks, route)
+    ends = records.starts[lasts] + records.sizes[lasts]
+    return _framed(records.buffer, frames, records.starts[firsts], ends)
 
 
-def _frame(messages: Outgoing, row: int, count: int) -> tuple[bytes, bytes]:
-    """What comes before and behind `count` records from a row on, but for what counts bytes."""
-    first = messages.slice(row, row + 1)
-    own = parse_properties(first.properties.cast(pa.binary())[0].as_py())
-    topic = first.topics[int(first.topic_codes[0])]
-    text = _properties(own, topic, int(first.queue_ids[0]), count)
-    born = first.born_timestamps
-    frame = encode_record(
+def _blocks(part: Encoded, bounds: list[int]) -> Batch:
+    """Blocks of encoded messages between these bounds."""
+    frames = [_frame(_record(part, row), row, held) for row, held in _held(np.array(bounds))]
+    heads = np.array([len(frame.head) for frame in frames])
+    tails = np.array([len(frame.tail) for frame in frames])
+    firsts, lasts = np.array(bounds[:-1]), np.array(bounds[1:]) - 1
+    starts = part.starts[firsts]
+    lengths = part.starts[lasts] + part.sizes[lasts] - starts
+    ends = np.cumsum(heads + lengths + tails) - tails
+    bodies = ends - lengths
+    buffer = np.empty(int(ends[-1] + tails[-1]), dtype=np.uint8)
+    for body, end, start in zip(bodies.tolist(), ends.tolist(), starts.tolist(), strict=True):
+        buffer[body:end] = part.buffer[start : start + end - body]
+    return _framed(buffer, frames, bodies, ends)
+
+
+class _Frame(NamedTuple):
+    """What comes before and behind the records of a block, but for numbers that count them."""
+
+    head: bytes
+    tail: bytes
+    store_time_at: int
+
+
+def _frame(first: Record, row: int, count: int) -> _Frame:
+    """The frame of `count` messages, the first of which is this, in a row of its batch."""
+    own = first.property_map
+    kept = {name: own[name] for name in (PRODUCER_GROUP, UNIQ_KEY) if name in own}
+    said = {TRANSACTION_PREPARED: "true", **kept, HALF_BLOCK: str(count)}
+    text = format_properties(said) + place_text(first.topic, first.queue_id)
+    empty = encode_record(
         Record(
             HALF_TOPIC,
             HALF_QUEUE,
             queue_offset=0,
             physical_offset=0,
             body=b"",
-            properties=_fitting(text, topic, row),
-            born_timestamp=born if isinstance(born, int) else int(born[0]),
+            properties=_fitting(text, first.topic, row),
+            born_timestamp=first.born_timestamp,
             born_host=first.born_host,
             store_host=first.store_host,
         )
     )
     cut = head_dtype(len(first.born_host), len(first.store_host)).itemsize
-    return frame[:cut], frame[cut:]
+    return _Frame(empty[:cut], empty[cut:], layout.BORN_HOST + len(first.born_host))
 
 
-def _fill(
-    records: Encoded,
-    frames: Sequence[tuple[bytes, bytes]],
+def _framed(
+    buffer: NDArray[np.uint8],
+    frames: Sequence[_Frame],
     bodies: NDArray[np.int64],
     ends: NDArray[np.int64],
-) -> Encoded:
-    """Put frames around records that have room for them between these places."""
-    buffer = records.buffer
-    for (head, tail), body, end in zip(frames, bodies.tolist(), ends.tolist(), strict=True):
-        buffer[body - len(head) : body] = np.frombuffer(head, dtype=np.uint8)
-        buffer[end : end + len(tail)] = np.frombuffer(tail, dtype=np.uint8)
-    starts = bodies - np.array([len(head) for head, _ in frames])
-    sizes = ends + np.array([len(tail) for _, tail in frames]) - starts
+) -> Batch:
+    """Put frames around bodies that lie between these places, with just enough room."""
+    for frame, body, end in zip(frames, bodies.tolist(), ends.tolist(), strict=True):
+        buffer[body - len(frame.head) : body] = np.frombuffer(frame.head, dtype=np.uint8)
+        buffer[end : end + len(frame.tail)] = np.frombuffer(frame.tail, dtype=np.uint8)
+    starts = bodies - np.array([len(frame.head) for frame in frames])
+    sizes = ends + np.array([len(frame.tail) for frame in frames]) - starts
     numbers = sliding(buffer, ">i4")
     numbers[starts + layout.TOTAL_SIZE] = sizes
     numbers[starts + layout.BODY_CRC] = body_crcs(buffer, bodies, ends - bodies)
     numbers[bodies - (layout.BODY - layout.BODY_LENGTH)] = ends - bodies
-    return Encoded(buffer, starts, sizes.astype(np.int32), records.store_timestamp_at)
+    at = np.array([frame.store_time_at for frame in frames])
+    route = Route.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames))
+    return Batch.of_copies(Encoded(buffer, starts, sizes.astype(np.int32), at), route)
+
+
+def _held(bounds: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """The first row of each block, and how many it holds."""
+    return list(zip(bounds[:-1].tolist(), np.diff(bounds).tolist(), strict=True))
 
 
 def _runs(
@@ -171,44 +197,6 @@ def _runs(
         yield bounds, True
 
 
-def _blocks(part: Encoded, bounds: list[int]) -> Batch:
-    """Blocks of rows between these bounds."""
-    count = len(bounds) - 1
-    firsts = [_record(part, row) for row in bounds[:-1]]
-    counts = np.diff(bounds).tolist()
-    texts = [
-        _fitting(
-            _properties(first.property_map, first.topic, first.queue_id, held), first.topic, row
-        )
-        for first, held, row in zip(firsts, counts, bounds, strict=False)
-    ]
-    places = [*part.starts[bounds[:-1]].tolist(), int(part.starts[bounds[-1] - 1])]
-    places[-1] += int(part.sizes[bounds[-1] - 1])
-    offsets = pa.py_buffer(np.array(places, dtype=np.int32))
-    route = Route.to_queue(HALF_TOPIC, HALF_QUEUE, count)
-    return Batch.of_messages(
-        Outgoing(
-            topics=route.topics,
-            topic_codes=route.topic_codes,
-            queue_ids=route.queue_ids,
-            bodies=pa.Array.from_buffers(
-                pa.binary(), count, [None, offsets, pa.py_buffer(part.buffer)]
-            ),
-            properties=pa.array(texts, type=pa.binary()),
-            born_timestamps=np.array([first.born_timestamp for first in firsts], dtype=np.int64),
-            born_host=firsts[0].born_host,
-            store_host=firsts[0].store_host,
-        )
-    )
-
-
-def _properties(own: Mapping[str, str], topic: str, queue_id: int, count: int) -> bytes:
-    """The properties of a block of so many messages, the first of which has these."""
-    kept = {name: own[name] for name in (PRODUCER_GROUP, UNIQ_KEY) if name in own}
-    said = {TRANSACTION_PREPARED: "true", **kept, HALF_BLOCK: str(count)}
-    return format_properties(said) + place_text(topic, queue_id)
-
-
 def _fitting(text: bytes, topic: str, row: int) -> bytes:
     """The properties of a half message; IllegalMessageError if no record holds so many."""
     if len(text) > layout.MAX_PROPERTIES_BYTES:
@@ -220,7 +208,25 @@ def _fitting(text: bytes, topic: str, row: int) -> bytes:
     return text
 
 
+def _message(messages: Outgoing, row: int) -> Record:
+    """What a block must know of one message."""
+    only = messages.slice(row, row + 1)
+    born = only.born_timestamps
+    return Record(
+        only.topics[int(only.topic_codes[0])],
+        int(only.queue_ids[0]),
+        queue_offset=0,
+        physical_offset=0,
+        body=b"",
+        properties=only.properties.cast(pa.binary())[0].as_py(),
+        born_timestamp=born if isinstance(born, int) else int(born[0]),
+        born_host=only.born_host,
+        store_host=only.store_host,
+    )
+
+
 def _record(part: Encoded, row: int) -> Record:
+    """The same of one that is encoded."""
     start = int(part.starts[row])
     raw = part.buffer[start : start + int(part.sizes[row])]
     return decode_record(raw.tobytes(), verify=False)

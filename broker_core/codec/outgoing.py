@@ -134,9 +134,15 @@ class Encoded:
 
 def record_sizes(messages: Outgoing) -> NDArray[np.int64]:
     """How many bytes the record of each message takes."""
-    topic_bytes = np.array([len(text) for text in topic_texts(messages.topics)[0]], dtype=np.int64)
+    topics, _ = topic_texts(messages.topics)
     texts = span_arrays(messages.bodies)[2] + span_arrays(messages.properties)[2]
-    return _head_bytes(messages) + texts + topic_bytes[messages.topic_codes] + 2
+    return _sizes(messages, topics, texts)
+
+
+def _sizes(messages: Outgoing, topics: list[bytes], texts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same, for who knows the topics' texts, and how long body and properties are together."""
+    topic_bytes = np.array([len(text) for text in topics], dtype=np.int64)
+    return _head_bytes(messages) + 2 + texts + topic_bytes[messages.topic_codes]
 
 
 def _head_bytes(messages: Outgoing) -> int:
@@ -161,7 +167,7 @@ def encode(
     _check_limits(messages, bodies[2], properties[2], max_message_bytes)
     topics, wide = topic_texts(messages.topics)
     codes = messages.topic_codes
-    sizes = record_sizes(messages)
+    sizes = _sizes(messages, topics, bodies[2] + properties[2])
     starts = np.cumsum(sizes) - sizes
     end = int(sizes.sum())
     if gaps is not None:
