@@ -184,7 +184,7 @@ def encode(
     heads = _heads(messages, *bodies, sizes, wide[codes])
     lengths = properties[2].astype(">i2").view(np.uint8)
     joined = pc.binary_join_element_wise(
-        b"" if gaps is None else _blanks(gaps[:-1]),
+        *([] if gaps is None else [_blanks(gaps[:-1])]),
         fixed_binary(heads, count, _head_bytes(messages)),
         messages.bodies.cast(pa.binary()),
         topic_column(topics, codes),
