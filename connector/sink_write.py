@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from connector.sink_identity import Identity
     from connector.sink_schema import SinkColumns
 
-APPEND_ROWS = 200_000
+APPEND_ROWS = 250_000
 APPEND_BYTES = 48 << 20
 """With what a record adds to a row, this stays below what a remote core takes in one append."""
 ACTION = "write messages"
