@@ -29,7 +29,14 @@ from tests.bench.figure import (
     touch_memory,
 )
 from tests.bench.spark_session import session
-from tests.bench.spark_write import ROWS, WRITES, cached_rows, new_store, save_and_delete
+from tests.bench.spark_write import (
+    ROWS,
+    WRITE_TRIES,
+    WRITES,
+    cached_rows,
+    new_store,
+    save_and_delete,
+)
 from tests.kit.served import ROOT, ServeCommand
 from tests.load.loading import SENT, load
 
@@ -86,7 +93,9 @@ def _sinks(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
                         "remote": partial(save_and_delete, rows, address, delivery),
                         "embedded": partial(save_and_delete, rows, new_store(own), delivery),
                     }
-                    times = take_turns(turns, WRITES, before=lambda: touch_memory(scratch))
+                    times = take_turns(
+                        turns, WRITES, before=lambda: touch_memory(scratch), tries=WRITE_TRIES
+                    )
                 shutil.rmtree(own)
                 yield rate_figure(
                     name, ROWS, times["remote"], times["embedded"], columns="keys,body"

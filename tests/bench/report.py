@@ -41,7 +41,8 @@ others make the ratio. Messages have bodies of 100 bytes, a tag, a key and a uni
 queues; pages are in memory. Spark runs as `local[2]`, streams read the whole topic as one
 micro-batch, and every read ends in `noop`. Before each turn that writes, a file is written and
 deleted: a virtual machine gives freed memory back to its host, and getting it again is slower than
-writing.
+writing. A turn that writes is taken again, at most twice and whosever it is, if the host gave the
+processors to others for more than a twentieth of it.
 
 The peers are real: Spark's own Kafka source and sink on a Kafka broker that runs on the same
 machine. *The ceiling* is a Python source that does nothing but hand Arrow batches to Spark that
