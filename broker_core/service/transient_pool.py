@@ -114,14 +114,14 @@ class PooledWriter(AnnouncingWriter):
             held = self._held
             if held is None:
                 return 0
-            batch = Batch.join(held.batches)
+            batch, fields = Batch.join(held.batches), joined(held.fields)
             if self._session.tail.log_end != held.end:  # else a failed commit got there after all
-                self._commit(held, batch)
+                self._commit(held, batch, fields)
             self._held, self._has_failed = None, False
-        self.announce(batch, joined(held.fields).queue_offsets)
+        self.announce(batch, fields.queue_offsets)
         return len(batch)
 
-    def _commit(self, held: _Held, batch: Batch) -> None:
+    def _commit(self, held: _Held, batch: Batch, fields: DispatchFields) -> None:
         log_end = self._session.tail.log_end
         if log_end != held.start:
             self._held = None
@@ -134,7 +134,7 @@ class PooledWriter(AnnouncingWriter):
         placement = place(batch.sizes, log_end, self.settings.commit_log_file_bytes)
         ends = [held.first_ends[queue] for queue in batch.groups.queues]
         try:
-            self._write(batch, placement, joined(held.fields), ends, held.store_ms, is_sync=False)
+            self._write(batch, placement, fields, ends, held.store_ms, is_sync=False)
         except BaseException:
             self._has_failed = True
             raise

@@ -95,6 +95,7 @@ class Chained:
 class Put:
     """What a put writes into the newest file: it follows `before`, and `after` counts it."""
 
+    table: SlotTable
     before: IndexPosition
     after: IndexHeader
     chained: Chained
@@ -174,7 +175,7 @@ class IndexWriter:
         self._reach(Failpoint.INDEX_ENTRIES_WRITTEN)
         self._handles.write(path, put.after.encode(), 0)
         self._reach(Failpoint.INDEX_HEADER_WRITTEN)
-        self._table_of(path).put(put.chained.slots, put.chained.newest)
+        put.table.put(put.chained.slots, put.chained.newest)
         self._reach(Failpoint.INDEX_SLOTS_WRITTEN)
         self._position = replace(put.before, header=put.after)
 
@@ -240,7 +241,7 @@ class IndexWriter:
         chain = chained_compiled if compiled.is_worth(len(hashes)) else chained
         made = chain((hashes, physical_offsets, seconds), table, self._slots, before.entry_count)
         after = replace(after, slot_count=before.slot_count + made.fresh_slots)
-        return Put(position, after, made)
+        return Put(table, position, after, made)
 
     def _table_of(self, path: Path) -> SlotTable:
         """The slots of a file: of the one that has this name now, whoever gave it the name."""
