@@ -37,6 +37,12 @@ def snapshot(root: Path) -> dict[str, tuple[int, str]]:
     }
 
 
+def deleted_maps(root: Path) -> list[str]:
+    """What this process has mapped of files below a directory that were deleted; Linux only."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line for line in lines if str(root) in line and line.endswith("(deleted)")]
+
+
 def flip(path: Path, position: int, bits: int = 0xFF) -> None:
     """Change one byte of a file."""
     data = bytearray(path.read_bytes())

@@ -13,6 +13,7 @@ from broker_core.clients.embedded import EmbeddedBroker
 from broker_core.codec.names import HALF_TOPIC
 from broker_core.errors import IllegalTransitionError, UnknownTransactionError
 from broker_core.types import BatchOutcome, BatchRef, LogicalOffset, Prepared, Receipt
+from tests.kit.stores import deleted_maps
 from tests.kit.transactions import (
     FILE_BYTES,
     START_MS,
@@ -29,7 +30,6 @@ pytestmark = pytest.mark.usefixtures("either_way")
 
 BATCH = BatchRef("query:q", "", 5)
 NEXT = replace(BATCH, number=6)
-MAPS = Path("/proc/self/maps")
 
 
 @pytest.fixture
@@ -103,7 +103,6 @@ def test_a_batch_larger_than_a_segment_is_committed_whole(broker: EmbeddedBroker
     assert sorted(visible(broker)) == large
 
 
-@pytest.mark.skipif(not MAPS.exists(), reason="only Linux says what a process has mapped")
 def test_a_commit_lets_go_of_what_others_deleted(broker: EmbeddedBroker, tmp_path: Path) -> None:
     large = [body.ljust(FILE_BYTES // 8) for body in bodies(40)]
     broker.transactions.commit_batch(BATCH, [prepare(broker.transactions, BATCH, 1, large)])
@@ -116,12 +115,6 @@ def test_a_commit_lets_go_of_what_others_deleted(broker: EmbeddedBroker, tmp_pat
     assert start > 0
     assert held
     assert not deleted_maps(tmp_path)
-
-
-def deleted_maps(root: Path) -> list[str]:
-    """What this process has mapped of files that were deleted."""
-    lines = MAPS.read_text().splitlines()
-    return [line for line in lines if str(root) in line and line.endswith("(deleted)")]
 
 
 def test_messages_too_large_for_a_block_are_committed_in_their_turn(broker: EmbeddedBroker) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from broker_core.service.core import Core
 from broker_core.store.settings import StoreSettings
 from tests.contract.test_messages import outgoing
 from tests.kit.served import SMALL_FILES
+from tests.kit.stores import deleted_maps
 
 
 @pytest.fixture
@@ -43,7 +43,5 @@ def test_deleted_files_are_let_go_of(core: Core) -> None:
 
     core.trim()
 
-    maps = Path(f"/proc/{os.getpid()}/maps").read_text()
-    held = [line for line in maps.splitlines() if str(core.writer.root) in line]
-    assert [line for line in held if line.endswith("(deleted)")] == []
+    assert deleted_maps(core.writer.root) == []
     core.close()
