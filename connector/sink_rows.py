@@ -32,13 +32,14 @@ from broker_core.codec.names import KEYS as KEYS_PROPERTY
 from broker_core.codec.names import SHARDING_KEY as SHARDING_PROPERTY
 from broker_core.codec.names import TAGS as TAGS_PROPERTY
 from broker_core.codec.outgoing import Outgoing
-from broker_core.codec.properties_text import join_properties
+from broker_core.codec.properties_text import join_properties, property_parts
 from connector import errors
 from connector.sink_texts import Topics, joined_keys, refuse_separators, user_properties
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from broker_core.codec.property_parts import PropertyParts
     from connector.options import SinkOptions
     from connector.sink_schema import SinkColumns
 
@@ -93,7 +94,7 @@ class Composer:
         levels = self._delay_levels(rows, topics)
         user = self._user_properties(rows, topics)
         if levels is None:
-            texts = join_properties(pairs, count, user)
+            texts: pa.Array | PropertyParts = property_parts(pairs, count, user)
             names, codes = topics.names, topics.codes
         else:
             own = join_properties(pairs, count, user)
@@ -147,7 +148,8 @@ class Composer:
             rows = slice(None) if len(topics.names) == 1 else np.flatnonzero(topics.codes == code)
             number = len(queue_ids[rows])
             start = self._sent.get(name, self._first)
-            queue_ids[rows] = np.arange(start, start + number, dtype=np.int64) % counts[code]
+            one_round = (start + np.arange(counts[code])) % counts[code]
+            queue_ids[rows] = np.tile(one_round, number // len(one_round) + 1)[:number]
             self._sent[name] = start + number
         return queue_ids
 

@@ -21,6 +21,7 @@ from connector.options import SourceOptions, advice
 from connector.schema import check_schema, spark_schema
 from connector.sink import RocketMQStreamWriter, RocketMQWriter
 from connector.stream import RocketMQStreamReader
+from connector.worker_process import settle_in
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -78,7 +79,11 @@ class RocketMQDataSource(DataSource):
         return RocketMQStreamReader(dict(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write. Everything that is wrong for all rows is refused here, before any task."""
+        """A batch write. Everything that is wrong for all rows is refused here, before any task.
+
+        Spark asks for it in a process of its own, which it keeps for the next write.
+        """
+        settle_in()
         if overwrite:
             raise errors.sink_overwrite()
         for sentence in advice(self.options, Scope.WRITE):
@@ -87,5 +92,6 @@ class RocketMQDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """A streaming write; complete mode appends, as every mode must."""
+        settle_in()
         del overwrite
         return RocketMQStreamWriter(self.options, schema)

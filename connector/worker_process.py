@@ -1,7 +1,8 @@
 """The process that tasks run in: what a task does for those that come after it.
 
 Spark forks a worker and lets it do one task after another, with a full collection of garbage after
-each. Two things make every task wait, and both can be helped from inside:
+each; workers that plan reads and writes for it are alike. Two things make every task wait, and both
+can be helped from inside:
 
 - The collector goes through some hundred thousand objects that belong to modules and stay for the
   life of the process. Frozen, they are left alone. That is done whenever there are many new ones:
@@ -32,7 +33,7 @@ _MOST_TIMES = 8
 
 @cache
 def settle_in() -> None:
-    """Called in a task, before it opens connections of its own; once is enough for a process."""
+    """Called by a task, before it opens connections of its own; once is enough for a process."""
     gc.callbacks.append(_BetweenTasks(_tcp_connections()).collected)
 
 

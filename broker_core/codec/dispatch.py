@@ -24,11 +24,14 @@ from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
 from broker_core.codec.names import (
     DELAY,
     DELAY_LEVELS_SECONDS,
+    KEY_SEPARATOR,
     KEYS,
+    PROPERTY_SEPARATOR,
     SCHEDULE_TOPIC,
     TAGS,
     UNIQ_KEY,
 )
+from broker_core.codec.property_parts import DISPATCHED
 from broker_core.codec.property_spans import ValueSpans, find_values
 
 if TYPE_CHECKING:
@@ -36,7 +39,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from broker_core.codec.compiled.arguments import Texts
     from broker_core.codec.frames import FrameBatch
+    from broker_core.codec.property_parts import Named
 
 _INTEGER = re.compile(rb"[+-]?[0-9]{1,20}")
 _INT32_MAX = 2**31 - 1
@@ -87,6 +92,8 @@ class Located:
     queue_ids: NDArray[np.int32]
     sys_flags: NDArray[np.int32]
     properties_lengths: NDArray[np.int64]
+    named: Named | None = None
+    """What the properties say of tags, keys and unique keys, if somebody knows that too."""
 
 
 def dispatch_fields(
@@ -211,20 +218,14 @@ def _hashes(
 
 def _hashes_compiled(located: Located, topics: list[str], *, index_tags: bool) -> _Hashes | None:
     """The same by a kernel; None if a text is beyond it."""
-    from broker_core.codec.compiled.hashing import hash_properties
+    from broker_core.codec.compiled.hashing import hash_properties, hash_values
     from broker_core.codec.compiled.properties import BLOCK_BYTES, keys_of
 
-    if len(located.buffer) < BLOCK_BYTES:
-        return None
     count = len(located.starts)
-    starts, lengths = _texts(located)
     tags_codes = np.empty(count, dtype=np.int64)
     rows = np.empty(_KEYS_A_RECORD * count, dtype=np.int64)
     hashes = np.empty(len(rows), dtype=np.int32)
-    found = hash_properties(
-        arguments.octets(located.buffer),
-        (arguments.longs(starts), arguments.longs(lengths)),
-        keys_of([TAGS, KEYS, UNIQ_KEY]),
+    rest = (
         arguments.ints(located.topic_codes),
         _are_indexed(located),
         (topic_seeds(topics, KEY_MARK), topic_seeds(topics, TAG_MARK)),
@@ -233,7 +234,30 @@ def _hashes_compiled(located: Located, topics: list[str], *, index_tags: bool) -
         rows,
         hashes,
     )
+    named = located.named
+    # A value with a separator in it is not what its record says.
+    if named is not None and all(_lack(values, PROPERTY_SEPARATOR) for values in named):
+        are_single = _lack(named[DISPATCHED.index(KEYS)], KEY_SEPARATOR)
+        found = hash_values(named, are_single, *rest)
+    elif len(located.buffer) >= BLOCK_BYTES:
+        starts, lengths = _texts(located)
+        found = hash_properties(
+            arguments.octets(located.buffer),
+            (arguments.longs(starts), arguments.longs(lengths)),
+            keys_of(DISPATCHED),
+            *rest,
+        )
+    else:
+        found = -1
     return _Hashes(tags_codes, rows[:found], hashes[:found]) if found >= 0 else None
+
+
+def _lack(texts: Texts, character: str) -> bool:
+    """Whether texts that lie one behind the other are ASCII, without a character in any of them."""
+    from broker_core.codec.compiled.hashing import lacks
+
+    data, starts, lengths = texts
+    return lacks(data[int(starts[0]) : int(starts[-1] + lengths[-1])], ord(character))
 
 
 def _texts(located: Located) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

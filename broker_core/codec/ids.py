@@ -92,7 +92,7 @@ class UniqueIds:
         if compiled.is_worth(count):
             from broker_core.codec.compiled.joining import write_ids
 
-            write_ids(maker, first, 2 * _TICK_BYTES, ids.reshape(-1))
+            write_ids(maker, first, ids.reshape(-1))
             return ids
         ids[:, :MAKER_CHARS] = maker
         ticks = np.arange(first, first + count, dtype=np.int64) & 0xFFFFFFFFFFFF

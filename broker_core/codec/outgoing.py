@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from broker_core.codec.heads import head_dtype
 from broker_core.codec.hosts import is_v6
 from broker_core.codec.memory import keep_freed_memory
 from broker_core.codec.properties_text import join_properties
+from broker_core.codec.property_parts import PropertyParts, kernel_columns
 from broker_core.errors import IllegalMessageError
 
 if TYPE_CHECKING:
@@ -42,15 +44,15 @@ LOOPBACK = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 class Outgoing:
     """Messages to append; row i of every column is message i.
 
-    `bodies` and `properties` are in their stored form (compressed, joined text). Integer columns
-    may be one number for all. `queue_ids` are chosen by the caller.
+    `bodies` and `properties` are in their stored form (compressed, joined text or what it is joined
+    from). Integer columns may be one number for all. `queue_ids` are chosen by the caller.
     """
 
     topics: Sequence[str]
     topic_codes: NDArray[np.int32]
     queue_ids: NDArray[np.int32]
     bodies: pa.Array
-    properties: pa.Array
+    properties: pa.Array | PropertyParts
     born_timestamps: NDArray[np.int64] | int = 0
     sys_flags: NDArray[np.int32] | int = 0
     flags: NDArray[np.int32] | int = 0
@@ -61,6 +63,16 @@ class Outgoing:
 
     def __len__(self) -> int:
         return len(self.queue_ids)
+
+    @cached_property
+    def texts(self) -> pa.Array:
+        """The properties, joined."""
+        return self.parts_of_texts.joined()
+
+    @cached_property
+    def parts_of_texts(self) -> PropertyParts:
+        """What the properties are joined from."""
+        return PropertyParts.of(self.properties)
 
     @property
     def size_bytes(self) -> int:
@@ -135,14 +147,14 @@ class Encoded:
 def record_sizes(messages: Outgoing) -> NDArray[np.int64]:
     """How many bytes the record of each message takes."""
     topics, _ = topic_texts(messages.topics)
-    texts = span_arrays(messages.bodies)[2] + span_arrays(messages.properties)[2]
+    texts = span_arrays(messages.bodies)[2] + messages.parts_of_texts.lengths
     return _sizes(messages, topics, texts)
 
 
 def _sizes(messages: Outgoing, topics: list[bytes], texts: NDArray[np.int64]) -> NDArray[np.int64]:
     """The same, for who knows the topics' texts, and how long body and properties are together."""
-    topic_bytes = np.array([len(text) for text in topics], dtype=np.int64)
-    return _head_bytes(messages) + 2 + texts + topic_bytes[messages.topic_codes]
+    fixed = np.array([len(text) for text in topics], dtype=np.int64) + _head_bytes(messages) + 2
+    return texts + (fixed[0] if len(fixed) == 1 else fixed[messages.topic_codes])
 
 
 def _head_bytes(messages: Outgoing) -> int:
@@ -163,11 +175,11 @@ def encode(
     """
     keep_freed_memory()
     count = len(messages)
-    bodies, properties = span_arrays(messages.bodies), span_arrays(messages.properties)
-    _check_limits(messages, bodies[2], properties[2], max_message_bytes)
+    bodies, properties = span_arrays(messages.bodies), messages.parts_of_texts
+    _check_limits(messages, bodies[2], properties.lengths, max_message_bytes)
     topics, wide = topic_texts(messages.topics)
     codes = messages.topic_codes
-    sizes = _sizes(messages, topics, bodies[2] + properties[2])
+    sizes = _sizes(messages, topics, bodies[2] + properties.lengths)
     starts = np.cumsum(sizes) - sizes
     end = int(sizes.sum())
     if gaps is not None:
@@ -182,14 +194,14 @@ def encode(
         _encode_compiled(buffer, messages, records, bodies, properties, topics, wide)
         return replace(records, buffer=buffer)
     heads = _heads(messages, *bodies, sizes, wide[codes])
-    lengths = properties[2].astype(">i2").view(np.uint8)
+    lengths = properties.lengths.astype(">i2").view(np.uint8)
     joined = pc.binary_join_element_wise(
         *([] if gaps is None else [_blanks(gaps[:-1])]),
         fixed_binary(heads, count, _head_bytes(messages)),
         messages.bodies.cast(pa.binary()),
         topic_column(topics, codes),
         fixed_binary(lengths, count, 2),
-        messages.properties.cast(pa.binary()),
+        properties.joined(),
         pa.scalar(b"", type=pa.binary()),
     )
     buffer = writable(joined)
@@ -210,7 +222,7 @@ def _encode_compiled(
     messages: Outgoing,
     records: Encoded,
     bodies: Texts,
-    properties: Texts,
+    properties: PropertyParts,
     topics: list[bytes],
     wide: NDArray[np.bool_],
 ) -> None:
@@ -229,7 +241,8 @@ def _encode_compiled(
         records.sizes,
         template.view(np.uint8),
         arguments.texts(*bodies),
-        arguments.texts(*properties),
+        kernel_columns(*properties.columns()),
+        properties.lengths,
         (*arguments.joined(topics), magics),
         arguments.ints(messages.topic_codes),
         (

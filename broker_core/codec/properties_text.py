@@ -1,18 +1,17 @@
-"""Properties text of many messages, joined from columns."""
+"""Properties text of many messages, made of columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.codec import compiled
-from broker_core.codec.compiled import arguments
 from broker_core.codec.gather import span_arrays
 from broker_core.codec.names import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from broker_core.codec.property_parts import DISPATCHED, Column, Part, PropertyParts
 
 if TYPE_CHECKING:
     from broker_core.codec.compiled.arguments import Texts
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
 _NAME_END = NAME_VALUE_SEPARATOR.encode()
 _VALUE_END = PROPERTY_SEPARATOR.encode()
 _NOTHING = pa.scalar(b"", type=pa.binary())
-_INT32_MAX = 2**31 - 1
-
-Part: TypeAlias = "bytes | pa.Array"
-"""What every row has, or a column of what each row has."""
 
 
 def join_properties(
@@ -36,62 +31,49 @@ def join_properties(
     `pairs` name columns (null or empty: the row has no such property) or one value for all;
     `properties` is a map column whose entries are added behind them.
     """
+    return property_parts(pairs, count, properties).joined()
+
+
+def property_parts(
+    pairs: Sequence[tuple[str, pa.Array | str | None]],
+    count: int,
+    properties: pa.Array | None = None,
+) -> PropertyParts:
+    """What the same text is joined from."""
+    values: dict[str, Part] = {}
     parts: list[Part] = []
     for name, value in pairs:
-        head = name.encode() + _NAME_END
-        if isinstance(value, str):
-            parts += [head, value.encode(), _VALUE_END] if value else []
-        elif value is not None:
-            parts += _entries(head, value)
+        if value is None:
+            continue
+        given: Part = value.encode() if isinstance(value, str) else Column.of(value)
+        values[name] = given
+        parts += _entries(name.encode() + _NAME_END, given)
     if properties is not None:
-        parts.append(_map_texts(properties))
-    merged = _merged(parts)
-    if compiled.is_worth(count) and any(isinstance(part, pa.Array) for part in merged):
-        return _join_compiled(merged, count)
-    joined = pc.binary_join_element_wise(*merged, _NOTHING) if merged else _NOTHING
-    return pa.repeat(joined, count) if isinstance(joined, pa.Scalar) else joined
-
-
-def _join_compiled(parts: list[Part], count: int) -> pa.Array:
-    """The parts of every row joined by a kernel, a few columns at a time."""
-    from broker_core.codec.compiled.joining import COLUMNS
-
-    columns: list[Texts] = []
-    literals = [b""]
-    while parts and (len(columns) < COLUMNS or isinstance(parts[0], bytes)):
-        part = parts.pop(0)
-        if isinstance(part, bytes):
-            literals[-1] += part
-        else:
-            columns.append(arguments.texts(*span_arrays(part.cast(pa.binary()))))
-            literals.append(b"")
-    joined = join_texts(columns, literals, count)
-    return _join_compiled([joined, *parts], count) if parts else joined
-
-
-def join_texts(columns: Sequence[Texts], literals: Sequence[bytes], count: int) -> pa.Array:
-    """Literals and a few columns in turn, a literal first and last, joined by a kernel."""
-    from broker_core.codec.compiled.joining import COLUMNS, join_columns
-
-    size = count * sum(map(len, literals)) + sum(int(column[2].sum()) for column in columns)
-    assert size <= _INT32_MAX, "whoever writes cuts batches long before this"
-    data, bounds = np.empty(size, dtype=np.uint8), np.empty(count + 1, dtype=np.int32)
-    unused = arguments.texts(*span_arrays(pa.array([], type=pa.binary())))
-    padded = (*columns, *[unused] * (COLUMNS - len(columns)))
-    join_columns(padded, arguments.joined(literals), data, bounds)
-    return pa.Array.from_buffers(
-        pa.binary(), count, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+        parts.append(Column(_map_texts(properties)))
+    is_known = properties is None and len(values) == sum(value is not None for _, value in pairs)
+    tags, keys, unique = (_texts(values.get(name, b""), count) for name in DISPATCHED)
+    return PropertyParts(
+        tuple(_merged(parts)), count, named=(tags, keys, unique) if is_known else None
     )
 
 
-def _entries(head: bytes, values: pa.Array) -> list[Part]:
+def _entries(head: bytes, values: Part) -> list[Part]:
     """`head value 0x02` for every row that has a value, nothing for the others."""
-    raw = values.cast(pa.binary())
-    _, _, lengths = span_arrays(raw)
+    if isinstance(values, bytes):
+        return [head, values, _VALUE_END] if values else []
+    lengths = values.texts[2]
     if bool(lengths.all()):
-        return [head, raw, _VALUE_END]
-    entries = pc.binary_join_element_wise(head, raw, _VALUE_END, _NOTHING)
-    return [pc.if_else(pa.array(lengths > 0), entries, _NOTHING)]
+        return [head, values, _VALUE_END]
+    entries = pc.binary_join_element_wise(head, values.array, _VALUE_END, _NOTHING)
+    return [Column(pc.if_else(pa.array(lengths > 0), entries, _NOTHING))]
+
+
+def _texts(values: Part, count: int) -> Texts:
+    """A column's texts, or one for all rows."""
+    if isinstance(values, Column):
+        return values.texts
+    lengths = np.full(count, len(values), dtype=np.int64)
+    return np.frombuffer(values, dtype=np.uint8), np.zeros(count, dtype=np.int64), lengths
 
 
 def _merged(parts: list[Part]) -> list[Part]:

@@ -23,7 +23,6 @@ from broker_core.codec.dispatch import (
     joined,
 )
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.gather import span_arrays
 from broker_core.codec.layout import MAX_BODY_BYTES, TRANSACTION_MASK, SysFlag
 from broker_core.codec.names import SCHEDULE_TOPIC
 from broker_core.codec.outgoing import Encoded, encode
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.outgoing import Outgoing
+    from broker_core.codec.property_parts import Named
 
 # Arrow joins records with 32-bit offsets.
 PART_BYTES = 512 << 20
@@ -209,8 +209,10 @@ class Batch:
 def _known(records: Encoded, messages: Outgoing) -> Part:
     """Records that were just made of messages: what they hold need not be read out of them."""
     route = Route(messages.topics, messages.topic_codes, messages.queue_ids)
-    lengths = span_arrays(messages.properties)[2]
-    return known_part(records, route, lengths, messages.sys_flags)
+    properties = messages.parts_of_texts
+    return known_part(
+        records, route, properties.lengths, messages.sys_flags, named=properties.named
+    )
 
 
 def known_part(
@@ -218,8 +220,10 @@ def known_part(
     route: Route,
     properties_lengths: NDArray[np.int64],
     sys_flags: NDArray[np.int32] | int,
+    *,
+    named: Named | None = None,
 ) -> Part:
-    """Records whose route, properties and flags somebody knows."""
+    """Records whose route, lengths of properties and flags somebody knows, and maybe more."""
     located = Located(
         records.buffer,
         records.starts,
@@ -229,6 +233,7 @@ def known_part(
         route.queue_ids,
         np.broadcast_to(np.asarray(sys_flags, dtype=np.int32), len(records)),
         properties_lengths,
+        named,
     )
     at = records.store_timestamp_at
     return LocatedPart(records.buffer, records.starts, records.sizes, at, located)

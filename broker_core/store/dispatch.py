@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from broker_core.codec import compiled
+from broker_core.codec.compiled import arguments
 from broker_core.codec.gather import is_one_number
 from broker_core.store.consume_queue import packed_entries
 
@@ -73,15 +75,40 @@ def group_by_queue(
             ((distinct[int(codes[0])], int(ids[0])),), everything, np.array([0, len(ids)])
         )
     width = int(ids.max()) + 1
+    is_dense = len(distinct) * width <= _SMALL and int(ids.min()) >= 0
+    if is_dense and compiled.is_worth(len(ids)):
+        keys, bounds, order = _counted(codes, ids, len(distinct), width)
+    else:
+        keys, bounds, order = _sorted(codes, ids, width)
+    queues = tuple((distinct[key // width], key % width) for key in keys.tolist())
+    return QueueGroups(queues, order if chosen is None else chosen[order], bounds)
+
+
+def _sorted(
+    codes: NDArray[np.int32], ids: NDArray[np.int32], width: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Groups that have rows, their bounds, and the rows; group g is code * width + id."""
     keys = codes.astype(np.int64) * width + ids
     # Sixteen-bit keys are sorted by counting, everything else by comparing.
     narrow = keys.astype(np.uint16) if int(keys.max()) < _SMALL else keys
     order = np.argsort(narrow, kind="stable").astype(np.int64)
     ordered = keys[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
-    queues = tuple((distinct[key // width], key % width) for key in ordered[starts].tolist())
-    rows = order if chosen is None else chosen[order]
-    return QueueGroups(queues, rows, np.append(starts, len(order)))
+    return ordered[starts], np.append(starts, len(order)), order
+
+
+def _counted(
+    codes: NDArray[np.int32], ids: NDArray[np.int32], topics: int, width: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The same by a kernel."""
+    from broker_core.codec.compiled.grouping import group_rows
+
+    ends = np.zeros(topics * width + 1, dtype=np.int64)
+    order = np.empty(len(ids), dtype=np.int64)
+    group_rows(arguments.ints(codes), arguments.ints(ids), width, ends, order)
+    bounds = np.concatenate([[0], ends[:-1]])
+    keys = np.flatnonzero(np.diff(bounds))
+    return keys, np.append(bounds[keys], len(order)), order
 
 
 def queue_entries(fields: DispatchFields, rows: NDArray[np.int64]) -> NDArray[np.void]:

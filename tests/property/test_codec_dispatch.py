@@ -12,11 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.codec.dispatch import dispatch_fields
+from broker_core.codec.frames import FrameBatch
 from broker_core.codec.gather import span_arrays
 from broker_core.codec.index_keys import hashes_of
 from broker_core.codec.javahash import hash_spans, index_hash, java_hash, java_hashes
 from broker_core.codec.names import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, UNIQ_KEY
+from broker_core.codec.outgoing import Outgoing
+from broker_core.codec.properties_text import property_parts
 from broker_core.codec.record import Record, decode_record
+from broker_core.store.batch import Batch
 from tests.kit.records import laid_out, mixtures
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -82,3 +86,47 @@ def test_the_hash_of_many_texts_is_the_hash_of_each(texts: list[str | None], bef
 
     assert alone == [java_hash(text or "") for text in texts]
     assert behind == [java_hash(before + (text or "")) for text in texts]
+
+
+def rows_of(characters: str) -> st.SearchStrategy[list[tuple[str | None, ...]]]:
+    value = st.none() | st.text(st.sampled_from(characters), max_size=11)
+    return st.lists(st.tuples(value, value, value, value), min_size=1, max_size=12)
+
+
+@given(
+    rows_of("ab 7") | rows_of("a 7\x02\x03") | rows_of("a é\x82"),
+    st.sampled_from([None, "", "T", "a\x02b"]),
+    st.data(),
+)
+def test_what_is_known_of_messages_is_what_their_records_say(
+    rows: list[tuple[str | None, ...]], tag_of_all: str | None, data: st.DataObject
+) -> None:
+    """A value with the character that ends values in it is shorter in the record."""
+    other, keys, unique, tags = (
+        pa.array(column, pa.string()) for column in zip(*rows, strict=True)
+    )
+    pairs = [("other", other), (UNIQ_KEY, unique), (TAGS, tag_of_all or tags), (KEYS, keys)]
+    numbers = np.arange(len(rows), dtype=np.int32)
+    messages = Outgoing(
+        ["first", "second"],
+        numbers % 2,
+        numbers % 3,
+        bodies=pa.array([b"x" * (number + 1) for number in range(len(rows))]),
+        properties=property_parts(pairs, len(rows)),
+        sys_flags=np.where(numbers % 5 == 4, np.int32(ROLLBACK), np.int32(0)),
+    )
+    start = data.draw(st.integers(0, len(rows) - 1))
+    messages = messages.slice(start, data.draw(st.integers(start + 1, len(rows))))
+
+    (part,) = Batch.of_messages(messages).parts
+
+    frames = FrameBatch(part.buffer, part.starts, part.sizes, np.zeros(len(part), dtype=np.int64))
+    read = dispatch_fields(frames)
+    assert [read.topics[code] for code in read.topic_codes] == [
+        part.fields.topics[code] for code in part.fields.topic_codes
+    ]
+    assert part.fields.tags_codes.tolist() == read.tags_codes.tolist()
+    assert part.fields.index_rows.tolist() == read.index_rows.tolist()
+    assert part.fields.index_hashes.tolist() == read.index_hashes.tolist()
+    texts = [decode_record(encoded).properties for encoded in frames.records()]
+    assert messages.texts.to_pylist() == texts

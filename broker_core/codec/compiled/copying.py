@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 from numba import types
 
 from broker_core.codec import layout
-from broker_core.codec.compiled.encoding import TEXTS, TOPICS, put_ending
+from broker_core.codec.compiled.encoding import TOPICS, put_topic
 from broker_core.codec.compiled.words import (
     BOOLEAN,
     BYTES_OUT,
     INT32S,
     INT64,
     INT64S,
+    TEXTS,
     copy,
     kernel,
     load_i32,
+    store_i16,
     store_i32,
     store_i64,
 )
@@ -70,6 +72,7 @@ def copy_originals(
     before the body. `flag_bits` are those of SYSFLAG to keep, and those to set.
     """
     data, places, body_lengths = originals
+    text_data, text_starts, text_lengths = properties
     magics = topics[2]
     keep, put = flag_bits
     a_half = 1 if len(prepared) > 1 else 0
@@ -87,4 +90,6 @@ def copy_originals(
         if forgets_retries:
             store_i32(out, at + layout.FLAG, 0)
             store_i32(out, body - _RECONSUMED, 0)
-        put_ending(out, at + length, topics, codes[row], properties, row)
+        at = put_topic(out, at + length, topics, codes[row])
+        store_i16(out, at, text_lengths[row])
+        copy(out, at + 2, text_data, text_starts[row], text_lengths[row])

@@ -1,7 +1,8 @@
 """Records out of columns, in one pass; the twin of outgoing.py's join.
 
 Every record is a copy of one template of the fixed part, hosts included, with its own fields put
-in, and body, topic and properties behind it. Columns of one number for all rows have one element.
+in, and body, topic and properties behind it; properties are joined on the way. Columns of one
+number for all rows have one element.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from numba import types
 
 from broker_core.codec import layout
 from broker_core.codec.compiled.checksums import crc32
+from broker_core.codec.compiled.joining import JOINED, put_piece
 from broker_core.codec.compiled.words import (
     BYTES,
     BYTES_OUT,
     INT32S,
     INT64,
     INT64S,
+    TEXTS,
     copy,
     kernel,
     part,
@@ -31,11 +34,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.compiled.arguments import Texts
+    from broker_core.codec.compiled.joining import Joined
 
     Topics = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]
     """Texts (length and topic) one after another, their bounds, and a magic number each."""
 
-TEXTS = types.Tuple((BYTES, INT64S, INT64S))
 TOPICS = types.Tuple((BYTES, INT64S, INT32S))
 
 _QUEUE_ID = layout.QUEUE_ID
@@ -50,24 +53,14 @@ _RECONSUMED = layout.BODY - layout.RECONSUME_TIMES
 
 
 @part
-def put_ending(
-    out: NDArray[np.uint8],
-    at: int,
-    topics: Topics,
-    code: int,
-    properties: Texts,
-    row: int,
-) -> None:
-    """Put what comes behind the body: topic and properties, each with its length."""
-    topic_data, topic_bounds, _ = topics
-    text_data, text_starts, text_lengths = properties
-    topic_start = topic_bounds[code]
-    length = topic_bounds[code + 1] - topic_start
-    copy(out, at, topic_data, topic_start, length)
-    at += length
-    length = text_lengths[row]
-    store_i16(out, at, length)
-    copy(out, at + 2, text_data, text_starts[row], length)
+def put_topic(out: NDArray[np.uint8], at: int, topics: Topics, code: int) -> int:
+    """Put a topic with its length; where it ends."""
+    data, bounds, _ = topics
+    start = bounds[code]
+    length = bounds[code + 1] - start
+    copy(out, at, data, start, length)
+    end: int = at + length
+    return end
 
 
 @kernel(
@@ -77,7 +70,8 @@ def put_ending(
     INT32S,
     BYTES,
     TEXTS,
-    TEXTS,
+    JOINED,
+    INT64S,
     TOPICS,
     INT32S,
     types.UniTuple(INT32S, 4),
@@ -89,7 +83,8 @@ def encode_records(
     sizes: NDArray[np.int32],
     template: NDArray[np.uint8],
     bodies: Texts,
-    properties: Texts,
+    properties: Joined,
+    properties_lengths: NDArray[np.int64],
     topics: Topics,
     codes: NDArray[np.int32],
     ints: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]],
@@ -101,6 +96,8 @@ def encode_records(
     prepared offset.
     """
     body_data, body_starts, body_lengths = bodies
+    columns, (text, ends) = properties
+    count = len(ends) - 2
     magics = topics[2]
     queue_ids, flags, sys_flags, reconsumed = ints
     born, prepared = longs
@@ -128,7 +125,14 @@ def encode_records(
         store_i64(out, at - _PREPARED, prepared[row * a_half])
         store_i32(out, at - _BODY_LENGTH, length)
         copy(out, at, body_data, body_starts[row], length)
-        put_ending(out, at + length, topics, codes[row], properties, row)
+        at = put_topic(out, at + length, topics, codes[row])
+        store_i16(out, at, properties_lengths[row])
+        at += 2
+        for number in range(count):
+            at = put_piece(out, at, text, ends[number], ends[number + 1] - ends[number])
+            data, places, lengths = columns[number]
+            at = put_piece(out, at, data, places[row], lengths[row])
+        put_piece(out, at, text, ends[count], ends[count + 1] - ends[count])
 
 
 @kernel(types.void, BYTES_OUT, INT64S, INT64S, INT64S, INT64S, INT64)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.codec.compiled.encoding import TEXTS
 from broker_core.codec.compiled.words import (
     BOOLEAN,
     BYTES,
     INT32S_OUT,
+    TEXTS,
     kernel,
     load_byte,
 )

@@ -28,6 +28,8 @@ INT64S = types.Array(types.int64, 1, "C", readonly=True)
 INT64S_OUT = types.Array(types.int64, 1, "C")
 INT64 = types.int64
 BOOLEAN = types.boolean
+TEXTS = types.Tuple((BYTES, INT64S, INT64S))
+"""Data, starts, lengths."""
 
 LINE_BYTES = 64
 AHEAD_ROWS = 8
