@@ -41,8 +41,10 @@ DEFAULT_WAIT_S = 30.0
 FOR_LIFE_WAIT_S = 2.0
 """How long to wait for a holder that keeps the lock for life: it may be about to stop."""
 
-_FIRST_PAUSE_S = 0.0002
+_SHORTEST_PAUSE_S = 0.0002
 _LONGEST_PAUSE_S = 0.01
+_PAUSE_SHARE = 0.05
+"""Of the time waited so far: the lock lies free for no longer, and who waits long asks rarely."""
 # l_type, l_whence, l_start, l_len, l_pid, as 64-bit Linux lays out struct flock.
 _FLOCK = struct.Struct("hhqqi4x")
 _HAS_OFD = hasattr(fcntl, "F_OFD_SETLK") and struct.calcsize("P") == 8
@@ -98,15 +100,13 @@ class StoreLock:
         assert not self.is_held, "the lock is not re-entrant"
         descriptor = self._opened()
         start = self._monotonic()
-        pause_s = _FIRST_PAUSE_S
         while not _try_lock(descriptor, 2 if for_life else 1):
             waited_s = self._monotonic() - start
             holder = _holder(descriptor) or LockHolder(None)
             limit_s = min(wait_s, FOR_LIFE_WAIT_S) if holder.is_for_life else wait_s
             if waited_s >= limit_s:
                 raise StoreLockedError(self._refusal(holder, limit_s))
-            self._pause(pause_s)
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            self._pause(min(max(_PAUSE_SHARE * waited_s, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S))
         self.is_held = True
         if not self._is_in_place():
             self.release()

@@ -135,6 +135,26 @@ def test_waiting_ends_when_the_lock_is_free(tmp_path: Path) -> None:
     second.close()
 
 
+def test_who_waits_long_asks_rarely_and_who_waits_briefly_is_there_at_once(tmp_path: Path) -> None:
+    first = lock(tmp_path)
+    first.acquire(0)
+    now = [0.0]
+    pauses: list[tuple[float, float]] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append((now[0], seconds))
+        now[0] += seconds
+
+    second = StoreLock(tmp_path, OsFiles(), pause=pause, monotonic=lambda: now[0])
+    with pytest.raises(StoreLockedError):
+        second.acquire(2)
+
+    assert all(0 < seconds <= max(0.001, 0.05 * waited) for waited, seconds in pauses)
+    assert len(pauses) < 500
+    first.close()
+    second.close()
+
+
 def test_waiting_gives_up_at_the_deadline(tmp_path: Path) -> None:
     first = lock(tmp_path)
     first.acquire(0)
