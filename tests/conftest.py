@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from broker_core.codec import compiled
-from broker_core.store import writer
+from broker_core.store import open_files, writer
 
 TESTS = Path(__file__).parent
 MARKED_FOLDERS = frozenset({"property", "crash", "spark", "interop", "bench"})
@@ -47,8 +47,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
     """Run a module's tests twice: by NumPy and Arrow alone, and by kernels wherever there is one.
 
-    What many rows are worth a thread for is done in one by the second way. Both are held to what
-    the tests say, mostly to what the code for one record does.
+    What is done for many rows only, or for many bytes, is done for any by the second way. Both are
+    held to what the tests say, mostly to what the code for one record does.
     """
     rows = sys.maxsize
     if request.param == "compiled":
@@ -58,5 +58,6 @@ def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled, "WORTH_ROWS", rows)
         patch.setattr(writer, "WORTH_A_THREAD", rows)
+        patch.setattr(open_files, "WORTH_RESERVING", rows)
         patch.setattr(compiled, "is_at_hand", lambda: request.param == "compiled")
         yield

@@ -17,7 +17,7 @@ from broker_core.codec import compiled
 from broker_core.codec.compiled import arguments
 from broker_core.codec.corruption import corrupt
 from broker_core.codec.fields import RecordFields, first_bad_topic, locate
-from broker_core.codec.gather import spans
+from broker_core.codec.gather import is_one_number, spans
 from broker_core.codec.index_keys import KEY_MARK, TAG_MARK, IndexKeys, topic_seeds
 from broker_core.codec.javahash import hash_spans
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
@@ -271,8 +271,11 @@ def _values(located: Located, names: list[str]) -> list[ValueSpans]:
 
 
 def _are_indexed(located: Located) -> NDArray[np.bool_]:
-    indexed: NDArray[np.bool_] = (located.sys_flags & TRANSACTION_MASK) != SysFlag.ROLLBACK
-    return indexed
+    flags = located.sys_flags
+    if is_one_number(flags) and len(flags):
+        flags = flags[:1]
+    indexed: NDArray[np.bool_] = (flags & TRANSACTION_MASK) != SysFlag.ROLLBACK
+    return indexed if len(indexed) == len(located.sys_flags) else indexed.repeat(len(located.sizes))
 
 
 def topics_of(fields: RecordFields) -> tuple[list[str], NDArray[np.int32]]:

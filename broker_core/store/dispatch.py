@@ -40,9 +40,14 @@ class QueueGroups:
 
     def offsets_from(self, ends: Sequence[int], count: int) -> NDArray[np.int64]:
         """Each row's queue offset if queue i goes on at ends[i]; 0 for rows of no queue."""
+        offsets = np.zeros(count, dtype=np.int64)
+        if compiled.is_worth(count):
+            from broker_core.codec.compiled.grouping import number_rows
+
+            number_rows(self.rows, self.bounds, np.array(ends, dtype=np.int64), offsets)
+            return offsets
         lengths = np.diff(self.bounds)
         shift = np.asarray(ends, dtype=np.int64) - self.bounds[:-1]
-        offsets = np.zeros(count, dtype=np.int64)
         offsets[self.rows] = np.arange(len(self.rows), dtype=np.int64) + np.repeat(shift, lengths)
         return offsets
 

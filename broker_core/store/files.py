@@ -7,7 +7,7 @@ full size, zero what is not zero) are functions over the seam, and so behave the
 
 Bytes are written by pwrite: a store into a sparse map on a full disk is a signal that kills the
 process, a pwrite is an error with a number. The one exception is `scatter`, for bytes that have
-their place on the disk already (slot_table.py).
+their place on the disk already (`reserve`, slot_table.py).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from broker_core.errors import DiskFullError, StorageError
+from broker_core.store.fallocate import fallocate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -113,6 +114,12 @@ class Files(Protocol):
     ) -> None:
         """Set the items at `places` of a mapped file, all of whose bytes have been written once."""
 
+    def reserve(self, descriptor: int, offset: int, size: int) -> bool:
+        """Give these bytes their place on the disk: whoever writes them then needs no more space.
+
+        What they hold stays, and so does the file's length. False if the file system can't.
+        """
+
     def truncate(self, descriptor: int, size: int) -> None:
         """Set a file's length; growth reads as zeros and takes no space."""
 
@@ -164,6 +171,10 @@ class OsFiles:
         """See Files; the map is the file."""
         del descriptor
         shared.items[places] = values
+
+    def reserve(self, descriptor: int, offset: int, size: int) -> bool:
+        """See Files."""
+        return fallocate(descriptor, offset, size)
 
     def truncate(self, descriptor: int, size: int) -> None:
         """See Files."""

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from broker_core.store.files import Bytes, Files
 
 
+WORTH_RESERVING = 1 << 20
+"""So many bytes are written faster if space for all of them is looked for at once."""
+
+
 @dataclass(slots=True)
 class Dirty:
     """Files with bytes that are not known to be on disk, and those whose names are not."""
@@ -58,7 +62,14 @@ class OpenFiles:
         """Write all of `data`; FileNotFoundError if there is no such file."""
         descriptor = self._descriptor(path)
         self._dirty.written.add(path)
+        size = memoryview(data).nbytes
+        if size >= WORTH_RESERVING:
+            self.files.reserve(descriptor, offset, size)
         write_at(self.files, descriptor, data, offset)
+
+    def reserve(self, path: Path, offset: int, size: int) -> bool:
+        """Give bytes that the file has their place on the disk; False if nobody can."""
+        return self.files.reserve(self._descriptor(path), offset, size)
 
     def map(self, path: Path, kind: np.dtype[Any], offset: int, count: int) -> SharedMap:
         """Map items of a file whose bytes have all been written; it outlives the descriptor."""

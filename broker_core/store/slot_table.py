@@ -5,9 +5,9 @@ calls. Many, at once or one after another, are set through a map, which costs wh
 and not what the table does; from then on every slot is.
 
 Nothing else in a store is written through a map: a page that has no place on the disk yet can't
-refuse a byte, it can only kill the process. So before the table is mapped, all of it is written
-once by a call, and after that no byte of it needs space. A process that dies in between has set any
-part of the slots, as one that dies in a write has.
+refuse a byte, it can only kill the process. So before the table is mapped, space for all of it is
+reserved, or else all of it is written once by a call, and after that no byte of it needs space. A
+process that dies in between has set any part of the slots, as one that dies in a write has.
 
 Not thread-safe; only the holder of the store's lock may use it.
 """
@@ -91,12 +91,14 @@ class SlotTable:
 
     def _mapped(self) -> SharedMap:
         size = SLOT_BYTES * self._slots
-        table = self._handles.read(self._path, size, HEADER_BYTES)
-        if len(table) < size:
+        found = max(0, self._path.stat().st_size - HEADER_BYTES)
+        if found < size:
             message = (
-                f"Index file {self._path} ends in its slot table, after {len(table)} of {size} "
+                f"Index file {self._path} ends in its slot table, after {found} of {size} "
                 "bytes; delete the index directory, the next writer makes it anew."
             )
             raise CorruptRecordError(message, self._path)
-        self._handles.write(self._path, table, HEADER_BYTES)
+        if not self._handles.reserve(self._path, HEADER_BYTES, size):
+            table = self._handles.read(self._path, size, HEADER_BYTES)
+            self._handles.write(self._path, table, HEADER_BYTES)
         return self._handles.map(self._path, SLOT, HEADER_BYTES, self._slots)

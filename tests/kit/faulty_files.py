@@ -189,6 +189,13 @@ class FaultyFiles(OsFiles):
         if is_last:
             self._die()
 
+    def reserve(self, descriptor: int, offset: int, size: int) -> bool:
+        is_last = self._strike(needs_space=True)
+        is_done = super().reserve(descriptor, offset, size)
+        if is_last:
+            self._die()
+        return is_done
+
     def _note_write(
         self, path: Path, offset: int, before: bytes, after: bytes, *, is_growing: bool
     ) -> None:

@@ -1,4 +1,4 @@
-"""Rows by group, in order within each; the twin of store/dispatch.py's sort."""
+"""Rows by group, in order within each; the twin of store/dispatch.py's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from numba import types
 
-from broker_core.codec.compiled.words import INT32S, INT64, INT64S_OUT, kernel
+from broker_core.codec.compiled.words import INT32S, INT64, INT64S, INT64S_OUT, kernel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,3 +34,17 @@ def group_rows(
         group = codes[row] * width + ids[row]
         order[bounds[group]] = row
         bounds[group] += 1
+
+
+@kernel(types.void, INT64S, INT64S, INT64S, INT64S_OUT)
+def number_rows(
+    rows: NDArray[np.int64],
+    bounds: NDArray[np.int64],
+    firsts: NDArray[np.int64],
+    numbers: NDArray[np.int64],
+) -> None:
+    """Number the rows of each group, rows[bounds[g]:bounds[g + 1]], from firsts[g] on."""
+    for group in range(len(firsts)):
+        shift = firsts[group] - bounds[group]
+        for at in range(bounds[group], bounds[group + 1]):
+            numbers[rows[at]] = at + shift

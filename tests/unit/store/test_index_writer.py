@@ -15,8 +15,14 @@ from broker_core.codec.dispatch import dispatch_fields
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.scan import walk
 from broker_core.errors import CorruptRecordError
-from broker_core.store.files import OsFiles
-from broker_core.store.index_file import IndexFile, IndexHeader, list_index_files
+from broker_core.store.files import Bytes, OsFiles
+from broker_core.store.index_file import (
+    HEADER_BYTES,
+    SLOT_BYTES,
+    IndexFile,
+    IndexHeader,
+    list_index_files,
+)
 from broker_core.store.index_writer import IndexPosition, IndexWriter, next_name, walk_back
 from broker_core.store.open_files import OpenFiles
 from broker_core.store.segments import SegmentedLog
@@ -120,6 +126,41 @@ def test_many_slots_are_written_in_one_piece_with_the_same_result(tmp_path: Path
         parts.put(hashes[part], offsets[part], times[part])
 
     assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
+
+
+class TellingFiles(OsFiles):
+    """Files of a system that can or can't reserve space; tells what is written, and how much."""
+
+    def __init__(self, *, can_reserve: bool) -> None:
+        self._can_reserve = can_reserve
+        self.written: list[tuple[int, int]] = []
+
+    def reserve(self, descriptor: int, offset: int, size: int) -> bool:
+        return self._can_reserve and super().reserve(descriptor, offset, size)
+
+    def pwrite(self, descriptor: int, data: Bytes, offset: int) -> int:
+        self.written.append((offset, memoryview(data).nbytes))
+        return super().pwrite(descriptor, data, offset)
+
+
+@pytest.mark.parametrize("can_reserve", [True, False])
+def test_a_table_is_mapped_when_all_of_it_has_its_place_on_the_disk(
+    can_reserve: bool, tmp_path: Path
+) -> None:
+    slots, count = 50_000, 20_000
+    files = TellingFiles(can_reserve=can_reserve)
+    made = IndexWriter(tmp_path, OpenFiles(files), slots=slots, entries=2 * count)
+    hashes = np.arange(count, dtype=np.int32)
+
+    made.put(hashes, np.arange(count, dtype=np.int64), np.full(count, 1, dtype=np.int64))
+
+    (path,) = list_index_files(tmp_path)
+    held = IndexFile(path, slots).slot_values()
+    assert np.count_nonzero(held) == count
+    table = (HEADER_BYTES, SLOT_BYTES * slots)
+    assert (table in files.written) != can_reserve
+    # Sparse before; now the table takes its space, however few of its slots are set.
+    assert path.stat().st_blocks * 512 >= SLOT_BYTES * slots
 
 
 @pytest.mark.property

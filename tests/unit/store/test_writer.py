@@ -338,6 +338,13 @@ class FullDisk(QuickFiles):
         self.place = place
         self.is_full = False
 
+    def reserve(self, descriptor: int, offset: int, size: int) -> bool:
+        path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        is_new = not super().pread(descriptor, size, offset).strip(b"\0")
+        if self.is_full and self.place in path and is_new:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().reserve(descriptor, offset, size)
+
     def pwrite(self, descriptor: int, data: Bytes, offset: int) -> int:
         path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
         is_new = not super().pread(descriptor, len(data), offset).strip(b"\0")
