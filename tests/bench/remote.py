@@ -36,6 +36,7 @@ from tests.bench.spark_write import (
     cached_rows,
     new_store,
     save_and_delete,
+    tuned,
 )
 from tests.kit.served import ROOT, ServeCommand
 from tests.load.loading import SENT, load
@@ -90,8 +91,8 @@ def _sinks(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
                 own = scratch / "sink"
                 with served(scratch / "sink-remote") as address:
                     turns: dict[str, Turn] = {
-                        "remote": partial(save_and_delete, rows, address, delivery),
-                        "embedded": partial(save_and_delete, rows, new_store(own), delivery),
+                        place: tuned(spark, partial(save_and_delete, rows, store, delivery))
+                        for place, store in (("remote", address), ("embedded", new_store(own)))
                     }
                     times = take_turns(
                         turns, WRITES, before=lambda: touch_memory(scratch), tries=WRITE_TRIES

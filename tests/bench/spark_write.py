@@ -30,7 +30,11 @@ PEERS = {
     "write.at_least_once.vs_kafka": ("at-least-once", "kafka"),
     "write.vs_ceiling": ("at-least-once", "discarding"),
     "write.ceiling.vs_kafka": ("discarding", "kafka"),
+    "write.exactly_once.vs_kafka.untuned": ("exactly-once, untuned", "kafka"),
+    "write.at_least_once.vs_kafka.untuned": ("at-least-once, untuned", "kafka"),
 }
+TUNED = {"spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1)}
+"""What docs/operations.md advises for small messages. It is no matter to Kafka's sink."""
 NAMES = tuple(PEERS)
 ROWS = 1_000_000
 _EVERYTHING = 1 << 62
@@ -48,13 +52,14 @@ def run(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
         spark.dataSource.register(CeilingSource)
         broker = stack.enter_context(KafkaBroker(scratch, partitions=QUEUES)) if kafka else None
         rows = cached_rows(spark)
-        turns: dict[str, Turn] = {
-            delivery: partial(
-                save_and_delete, rows, new_store(scratch / f"write-{delivery}"), delivery
-            )
-            for delivery in ("exactly-once", "at-least-once")
-        }
-        turns["discarding"] = lambda: _seconds(lambda: _discard(rows))
+        turns: dict[str, Turn] = {}
+        for delivery in ("exactly-once", "at-least-once"):
+            store = new_store(scratch / f"write-{delivery}")
+            save = partial(save_and_delete, rows, store, delivery)
+            turns[delivery] = tuned(spark, save)
+            if any(name.endswith(".untuned") for name in names):
+                turns[f"{delivery}, untuned"] = save
+        turns["discarding"] = tuned(spark, lambda: _seconds(lambda: _discard(rows)))
         if broker:
             turns["kafka"] = lambda: _seconds(lambda: _to_kafka(rows, broker))
         tell("write")
@@ -62,6 +67,21 @@ def run(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
     for name, (ours, peer) in PEERS.items():
         if name in names:
             yield rate_figure(name, ROWS, times[ours], times[peer], columns="keys,body")
+
+
+def tuned(spark: SparkSession, turn: Turn) -> Turn:
+    """The same turn with Spark set up for it."""
+
+    def within_settings() -> Seconds:
+        for name, value in TUNED.items():
+            spark.conf.set(name, value)
+        try:
+            return turn()
+        finally:
+            for name in TUNED:
+                spark.conf.unset(name)
+
+    return within_settings
 
 
 def cached_rows(spark: SparkSession) -> DataFrame:
