@@ -218,7 +218,7 @@ def _message(messages: Outgoing, row: int) -> Record:
         queue_offset=0,
         physical_offset=0,
         body=b"",
-        properties=only.texts[0].as_py(),
+        properties=only.property_texts[0].as_py(),
         born_timestamp=born if isinstance(born, int) else int(born[0]),
         born_host=only.born_host,
         store_host=only.store_host,

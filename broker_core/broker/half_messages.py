@@ -71,7 +71,7 @@ def as_halves(messages: Outgoing) -> Outgoing:
         topic_codes=to_half.topic_codes,
         queue_ids=to_half.queue_ids,
         properties=pc.binary_join_element_wise(
-            messages.texts,
+            messages.property_texts,
             pa.array(places, type=pa.binary()),
             pa.scalar(b"", type=pa.binary()),
         ),

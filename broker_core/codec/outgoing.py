@@ -65,12 +65,12 @@ class Outgoing:
         return len(self.queue_ids)
 
     @cached_property
-    def texts(self) -> pa.Array:
+    def property_texts(self) -> pa.Array:
         """The properties, joined."""
-        return self.parts_of_texts.joined()
+        return self.property_parts.joined()
 
     @cached_property
-    def parts_of_texts(self) -> PropertyParts:
+    def property_parts(self) -> PropertyParts:
         """What the properties are joined from."""
         return PropertyParts.of(self.properties)
 
@@ -147,7 +147,7 @@ class Encoded:
 def record_sizes(messages: Outgoing) -> NDArray[np.int64]:
     """How many bytes the record of each message takes."""
     topics, _ = topic_texts(messages.topics)
-    texts = span_arrays(messages.bodies)[2] + messages.parts_of_texts.lengths
+    texts = span_arrays(messages.bodies)[2] + messages.property_parts.lengths
     return _sizes(messages, topics, texts)
 
 
@@ -175,7 +175,7 @@ def encode(
     """
     keep_freed_memory()
     count = len(messages)
-    bodies, properties = span_arrays(messages.bodies), messages.parts_of_texts
+    bodies, properties = span_arrays(messages.bodies), messages.property_parts
     _check_limits(messages, bodies[2], properties.lengths, max_message_bytes)
     topics, wide = topic_texts(messages.topics)
     codes = messages.topic_codes

@@ -209,7 +209,7 @@ class Batch:
 def _known(records: Encoded, messages: Outgoing) -> Part:
     """Records that were just made of messages: what they hold need not be read out of them."""
     route = Route(messages.topics, messages.topic_codes, messages.queue_ids)
-    properties = messages.parts_of_texts
+    properties = messages.property_parts
     return known_part(
         records, route, properties.lengths, messages.sys_flags, named=properties.named
     )

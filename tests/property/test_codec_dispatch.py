@@ -129,4 +129,4 @@ def test_what_is_known_of_messages_is_what_their_records_say(
     assert part.fields.index_rows.tolist() == read.index_rows.tolist()
     assert part.fields.index_hashes.tolist() == read.index_hashes.tolist()
     texts = [decode_record(encoded).properties for encoded in frames.records()]
-    assert messages.texts.to_pylist() == texts
+    assert messages.property_texts.to_pylist() == texts

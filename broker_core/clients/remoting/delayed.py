@@ -30,7 +30,7 @@ def unscheduled(messages: Outgoing) -> Outgoing:
     queue_ids = messages.queue_ids.copy()
     texts = []
     for row in np.flatnonzero(is_delayed).tolist():
-        properties = parse_properties(messages.texts[row].as_py())
+        properties = parse_properties(messages.property_texts[row].as_py())
         topic, queue_id = properties.pop(REAL_TOPIC), properties.pop(REAL_QUEUE_ID)
         if topic not in topics:
             topics.append(topic)
@@ -42,7 +42,7 @@ def unscheduled(messages: Outgoing) -> Outgoing:
         topic_codes=codes.astype(np.int32),
         queue_ids=queue_ids,
         properties=pc.replace_with_mask(
-            messages.texts,
+            messages.property_texts,
             pa.array(is_delayed),
             pa.array(texts, type=pa.binary()),
         ),

@@ -75,7 +75,7 @@ def plan_pieces(messages: Outgoing, batch_bytes: int, max_message_bytes: int) ->
     order = np.lexsort((messages.queue_ids, messages.topic_codes)).astype(np.int64)
     arranged = _evenly_packed(_take(messages, order))
     body_lengths = span_arrays(arranged.bodies)[2]
-    properties_lengths = span_arrays(arranged.texts)[2]
+    properties_lengths = span_arrays(arranged.property_texts)[2]
     sizes = ENTRY_OVERHEAD_BYTES + body_lengths + properties_lengths
     alone = _must_go_alone(arranged) | (sizes > min(batch_bytes, max_message_bytes))
     pieces: list[Piece] = []
@@ -100,7 +100,7 @@ def _take(messages: Outgoing, order: NDArray[np.int64]) -> Outgoing:
         topic_codes=messages.topic_codes[order],
         queue_ids=messages.queue_ids[order],
         bodies=messages.bodies.take(rows),
-        properties=messages.texts.take(rows),
+        properties=messages.property_texts.take(rows),
         born_timestamps=at(messages.born_timestamps),
         sys_flags=at(messages.sys_flags),
         flags=at(messages.flags),
@@ -131,7 +131,7 @@ def _evenly_packed(messages: Outgoing) -> Outgoing:
 
 
 def _must_go_alone(messages: Outgoing) -> NDArray[np.bool_]:
-    marked = pc.match_substring_regex(messages.texts, _ALONE)
+    marked = pc.match_substring_regex(messages.property_texts, _ALONE)
     alone: NDArray[np.bool_] = pc.fill_null(marked, fill_value=False).to_numpy(zero_copy_only=False)
     retried = [topic.startswith(RETRY_PREFIX) for topic in messages.topics]
     if any(retried):
@@ -157,7 +157,7 @@ def _batches(
     messages: Outgoing, start: int, stop: int, order: NDArray[np.int64], batch_bytes: int
 ) -> Iterator[Piece]:
     part = messages.slice(start, stop)
-    data, bounds = encode_entries(part.bodies, part.texts, part.flags)
+    data, bounds = encode_entries(part.bodies, part.property_texts, part.flags)
     at = 0
     while at < len(part):
         limit = int(bounds[at]) + batch_bytes
@@ -177,7 +177,7 @@ def _batches(
 
 
 def _single(messages: Outgoing, row: int, order: NDArray[np.int64]) -> Piece:
-    text = messages.texts[row].as_py() or b""
+    text = messages.property_texts[row].as_py() or b""
     return Piece(
         topic=messages.topics[int(messages.topic_codes[row])],
         lane=int(messages.queue_ids[row]),
@@ -212,7 +212,7 @@ def _check_sizes(messages: Outgoing, max_message_bytes: int) -> None:
             f"has a body of {int(lengths[row])} bytes, the limit is {max_message_bytes}"
             f" (maxMessageSize)",
         )
-    lengths = span_arrays(messages.texts)[2]
+    lengths = span_arrays(messages.property_texts)[2]
     limit = layout.MAX_PROPERTIES_BYTES - BROKER_PROPERTIES_BYTES
     if len(lengths) and int(lengths.max()) > limit:
         row = int(lengths.argmax())

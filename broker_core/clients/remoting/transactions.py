@@ -53,7 +53,7 @@ class ClusterHalf(NamedTuple):
 def as_halves(messages: Outgoing, group: str) -> Outgoing:
     """The messages, marked as halves of a producer group."""
     marks = format_properties({TRANSACTION_PREPARED: "true", PRODUCER_GROUP: group})
-    text = messages.texts
+    text = messages.property_texts
     ended = pc.if_else(
         pc.match_substring_regex(text, r"(^|\x02)$"), pa.scalar(b""), pa.scalar(b"\x02")
     )

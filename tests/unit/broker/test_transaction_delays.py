@@ -150,7 +150,9 @@ def _delayed(messages: Outgoing) -> Outgoing:
     """The messages as a sink composes them with a delay of ten seconds."""
     texts = [
         text + place_text("t", int(queue)).replace(b"REAL_TOPIC", b"DELAY\x013\x02REAL_TOPIC")
-        for text, queue in zip(messages.texts.to_pylist(), messages.queue_ids.tolist(), strict=True)
+        for text, queue in zip(
+            messages.property_texts.to_pylist(), messages.queue_ids.tolist(), strict=True
+        )
     ]
     return replace(
         messages,

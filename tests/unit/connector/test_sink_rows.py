@@ -83,7 +83,7 @@ def topics(messages: Outgoing) -> list[str]:
 
 
 def properties(messages: Outgoing) -> list[dict[str, str]]:
-    found = [parse_properties(text) for text in messages.texts.to_pylist()]
+    found = [parse_properties(text) for text in messages.property_texts.to_pylist()]
     for each in found:
         each.pop("UNIQ_KEY")
     return found
@@ -101,7 +101,7 @@ def test_a_row_with_a_body_alone_is_a_message() -> None:
 def test_every_message_has_a_unique_key_of_its_own() -> None:
     messages = compose(body=[b"x"] * 100)
 
-    keys = {parse_properties(text)["UNIQ_KEY"] for text in messages.texts.to_pylist()}
+    keys = {parse_properties(text)["UNIQ_KEY"] for text in messages.property_texts.to_pylist()}
 
     assert len(keys) == 100
     assert {len(key) for key in keys} == {32}
