@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["getting-started.md", "migrating-from-kafka.md", "migrating-from-rocketmq-spark.md"]
+SETTINGS = "operations.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -60,7 +61,29 @@ def test_the_pages_run_one_after_the_other(spark: SparkSession, tmp_path: Path) 
     assert prices == set(range(61, 100, 2))
 
 
+def test_a_write_is_whole_with_spark_as_operations_advise(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    name = "spark.sql.execution.arrow.maxBytesPerBatch"
+    address = f"file:{tmp_path}/store"
+    rows = spark.range(0, 25_000, 1, 2).selectExpr("cast(id as string) as body")
+    before = spark.conf.get(name, None)
+    try:
+        run(blocks_of(ROOT / "docs" / SETTINGS), tmp_path, {"spark": spark})
+        assert spark.conf.get(name, None) != before
+        with open_broker(address, mode="rw", create=True) as broker:
+            broker.create_topic("numbers", queues=4)
+        rows.write.format("rocketmq").mode("append").options(broker=address, topic="numbers").save()
+    finally:
+        spark.conf.unset(name)
+
+    with open_broker(address) as broker:
+        bodies = [broker.read("numbers", queue).column("body") for queue in range(4)]
+    found = sorted(int(body) for column in bodies for body in column.to_pylist())
+    assert found == list(range(25_000))
+
+
 def test_no_page_has_blocks_that_nobody_runs() -> None:
     pages = {page.name for page in (ROOT / "docs").glob("*.md") if blocks_of(page)}
 
-    assert pages == set(PAGES)
+    assert pages == {*PAGES, SETTINGS}
