@@ -159,7 +159,8 @@ GROUPS = (
         "Sinks on `grpc://` send finished records to one server process, which checks, places and "
         "appends them, and shares the machine's cores with Spark, tuned as above. Single sends "
         "and followers are compared with a gRPC server in Python that does nothing but answer; "
-        "sends that wait at the same time become one append, and so are faster than answers one by one.",
+        "sends that wait at the same time become one append, and so are faster "
+        "than answers one by one.",
         {
             "write.remote.exactly_once.vs_embedded": Meaning(
                 "exactly once to `grpc://`", "exactly once to `file:`", 0.7
