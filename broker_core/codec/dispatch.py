@@ -273,9 +273,9 @@ def _values(located: Located, names: list[str]) -> list[ValueSpans]:
 def _are_indexed(located: Located) -> NDArray[np.bool_]:
     flags = located.sys_flags
     if is_one_number(flags) and len(flags):
-        flags = flags[:1]
+        return np.full(len(flags), (flags[0] & TRANSACTION_MASK) != SysFlag.ROLLBACK)
     indexed: NDArray[np.bool_] = (flags & TRANSACTION_MASK) != SysFlag.ROLLBACK
-    return indexed if len(indexed) == len(located.sys_flags) else indexed.repeat(len(located.sizes))
+    return indexed
 
 
 def topics_of(fields: RecordFields) -> tuple[list[str], NDArray[np.int32]]:
