@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import types
 
-from broker_core.codec.compiled.properties import KEYS, announce, search
+from broker_core.codec.compiled.properties import KEYS, announce, is_ascii, search
 from broker_core.codec.compiled.words import (
     AHEAD_ROWS,
     BOOLEAN,
@@ -75,20 +75,6 @@ def java_hash(data: NDArray[np.uint8], start: int, length: int, seed: Any) -> An
         value = value * _POWER_1 + np.uint64(load_byte(data, at))
         at += 1
     return value
-
-
-@part
-def is_ascii(data: NDArray[np.uint8], start: int, length: int) -> bool:
-    """Whether no byte of a text has its high bit set."""
-    seen = np.uint64(0)
-    at, end = start, start + length
-    while at + 8 <= end:
-        seen |= load_word(data, at)
-        at += 8
-    while at < end:
-        seen |= np.uint64(load_byte(data, at))
-        at += 1
-    return bool((seen & _HIGH_BITS) == 0)
 
 
 @part

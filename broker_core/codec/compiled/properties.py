@@ -53,6 +53,7 @@ KEYS = types.Tuple((BYTES, INT64S, INT64S, WORDS, WORDS))
 
 _WORD_BYTES = 8
 _VALUE_END = ord(PROPERTY_SEPARATOR)
+_LAST_ASCII = 0x7F
 _NEVER_BYTES = 1 << 62
 _TEXT_LINES = 3
 _ONE, _NONE = np.uint64(1), np.uint64(0)
@@ -63,24 +64,30 @@ if TYPE_CHECKING:
     def value_ends(data: NDArray[np.uint8], at: int) -> Any:
         """Which of the 64 bytes from a place on are 0x02; the lowest bit is the first byte's."""
 
+    def high_bytes(data: NDArray[np.uint8], at: int) -> Any:
+        """The same of bytes that are not ASCII."""
+
     def lowest_bit(bits: Any) -> int:
         """The number of the lowest bit that is set; one must be."""
 
 else:
 
-    @intrinsic
-    def value_ends(typing: Any, data: Any, at: Any) -> Any:
-        """See above."""
+    def _comparing(operator: str, byte: int) -> Any:
+        def compare(typing: Any, data: Any, at: Any) -> Any:
+            def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+                block = ir.VectorType(ir.IntType(8), BLOCK_BYTES)
+                array = context.make_array(signature.args[0])(context, builder, values[0])
+                place = builder.bitcast(builder.gep(array.data, [values[1]]), block.as_pointer())
+                other = ir.Constant(block, [byte] * BLOCK_BYTES)
+                found = builder.icmp_unsigned(operator, builder.load(place, align=1), other)
+                return builder.bitcast(found, ir.IntType(BLOCK_BYTES))
 
-        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            block = ir.VectorType(ir.IntType(8), BLOCK_BYTES)
-            array = context.make_array(signature.args[0])(context, builder, values[0])
-            place = builder.bitcast(builder.gep(array.data, [values[1]]), block.as_pointer())
-            ends = ir.Constant(block, [_VALUE_END] * BLOCK_BYTES)
-            found = builder.icmp_unsigned("==", builder.load(place, align=1), ends)
-            return builder.bitcast(found, ir.IntType(BLOCK_BYTES))
+            return types.uint64(data, types.int64), generate
 
-        return types.uint64(data, types.int64), generate
+        return intrinsic(compare)
+
+    value_ends = _comparing("==", _VALUE_END)
+    high_bytes = _comparing(">", _LAST_ASCII)
 
     @intrinsic
     def lowest_bit(typing: Any, bits: Any) -> Any:
@@ -142,15 +149,32 @@ def search(
     for block in range(start, end, BLOCK_BYTES):
         # Near the end of the data an earlier block is read, and its first bits are dropped.
         place = min(block, len(data) - BLOCK_BYTES)
-        bits = value_ends(data, place) >> np.uint64(block - place)
-        if end - block < BLOCK_BYTES:
-            bits &= (_ONE << np.uint64(end - block)) - _ONE
+        bits = up_to(end - block, value_ends(data, place) >> np.uint64(block - place))
         while bits != _NONE:
             stop = block + lowest_bit(bits)
             bits &= bits - _ONE
             note(data, begin, stop, keys, starts, lengths)
             begin = stop + 1
     note(data, begin, end, keys, starts, lengths)
+
+
+@part
+def is_ascii(data: NDArray[np.uint8], start: int, length: int) -> bool:
+    """Whether all of a text is; the data are a block long at least."""
+    end = start + length
+    seen = _NONE
+    for block in range(start, end, BLOCK_BYTES):
+        place = min(block, len(data) - BLOCK_BYTES)
+        seen |= up_to(end - block, high_bytes(data, place) >> np.uint64(block - place))
+    return bool(seen == _NONE)
+
+
+@part
+def up_to(count: int, bits: Any) -> Any:
+    """The lowest bits, so many of them; the others become 0."""
+    if count < BLOCK_BYTES:
+        return bits & ((_ONE << np.uint64(count)) - _ONE)
+    return bits
 
 
 @part
