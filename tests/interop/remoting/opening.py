@@ -14,16 +14,22 @@ _TEMPLATE = "TBW102"
 
 
 def opened(*name_servers: str, brokers: int = 1, mode: str = "rw", **options: Any) -> ClusterBroker:
-    """A client of a cluster of which so many brokers are registered.
+    """A client of a cluster of which so many brokers are registered, with every name server.
 
     On a busy machine a broker says that it is up before a name server has heard of it.
     """
+    deadline = time.monotonic() + _READY_TIMEOUT_S
+    for name_server in name_servers:
+        with _client(mode, name_server, **options) as asking:
+            while _registered(asking) < brokers:
+                assert time.monotonic() < deadline, f"{name_server} knows fewer than {brokers}"
+                time.sleep(0.05)
+    return _client(mode, *name_servers, **options)
+
+
+def _client(mode: str, *name_servers: str, **options: Any) -> ClusterBroker:
     found = open_broker(f"rocketmq://{','.join(name_servers)}", mode, **options)
     assert isinstance(found, ClusterBroker)
-    deadline = time.monotonic() + _READY_TIMEOUT_S
-    while _registered(found) < brokers:
-        assert time.monotonic() < deadline, f"fewer than {brokers} brokers have come up"
-        time.sleep(0.05)
     return found
 
 
