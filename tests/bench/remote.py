@@ -36,7 +36,6 @@ from tests.bench.spark_write import (
     cached_rows,
     new_store,
     save_and_delete,
-    tuned,
 )
 from tests.kit.served import ROOT, ServeCommand
 from tests.load.loading import SENT, load
@@ -91,8 +90,8 @@ def _sinks(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
                 own = scratch / "sink"
                 with served(scratch / "sink-remote") as address:
                     turns: dict[str, Turn] = {
-                        place: tuned(spark, partial(save_and_delete, rows, store, delivery))
-                        for place, store in (("remote", address), ("embedded", new_store(own)))
+                        "remote": partial(save_and_delete, rows, address, delivery),
+                        "embedded": partial(save_and_delete, rows, new_store(own), delivery),
                     }
                     times = take_turns(
                         turns, WRITES, before=lambda: touch_memory(scratch), tries=WRITE_TRIES

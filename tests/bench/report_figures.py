@@ -157,7 +157,7 @@ GROUPS = (
     Group(
         "The remote core",
         "Sinks on `grpc://` send finished records to one server process, which checks, places and "
-        "appends them, and shares the machine's cores with Spark, tuned as above. Single sends "
+        "appends them, and shares the machine's cores with Spark, as it comes. Single sends "
         "and followers are compared with a gRPC server in Python that does nothing but answer; "
         "sends that wait at the same time become one append, and so are faster "
         "than answers one by one.",
