@@ -142,13 +142,13 @@ GROUPS = (
                 "exactly once, Spark tuned", "Spark's Kafka sink", 1.5
             ),
             "write.exactly_once.vs_kafka.untuned": Meaning(
-                "exactly once, Spark as it comes", "Spark's Kafka sink"
+                "exactly once, Spark as it comes", "Spark's Kafka sink", 1.5
             ),
             "write.at_least_once.vs_kafka": Meaning(
                 "at least once, Spark tuned", "Spark's Kafka sink", 2.5
             ),
             "write.at_least_once.vs_kafka.untuned": Meaning(
-                "at least once, Spark as it comes", "Spark's Kafka sink"
+                "at least once, Spark as it comes", "Spark's Kafka sink", 2.5
             ),
             "write.vs_ceiling": Meaning("at least once", "a Python sink that discards"),
             "write.ceiling.vs_kafka": Meaning("a Python sink that discards", "Spark's Kafka sink"),
