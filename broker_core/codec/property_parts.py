@@ -115,7 +115,8 @@ class PropertyParts:
         """The texts."""
         columns = [part for part in self.parts if isinstance(part, Column)]
         if not columns:
-            return pa.repeat(pa.scalar(b"".join(self._literals()), type=pa.binary()), self.count)
+            literal = b"".join(part for part in self.parts if isinstance(part, bytes))
+            return pa.repeat(pa.scalar(literal, type=pa.binary()), self.count)
         if len(self.parts) == 1:
             return columns[0].array
         if compiled.is_worth(self.count):
@@ -142,9 +143,6 @@ class PropertyParts:
             columns.append(part.texts)
             literals.append(b"")
         return columns, literals
-
-    def _literals(self) -> list[bytes]:
-        return [part for part in self.parts if isinstance(part, bytes)]
 
 
 def join_texts(columns: Sequence[Texts], literals: Sequence[bytes], count: int) -> pa.Array:

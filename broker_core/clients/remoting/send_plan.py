@@ -75,7 +75,7 @@ def plan_pieces(messages: Outgoing, batch_bytes: int, max_message_bytes: int) ->
     order = np.lexsort((messages.queue_ids, messages.topic_codes)).astype(np.int64)
     arranged = _evenly_packed(_take(messages, order))
     body_lengths = span_arrays(arranged.bodies)[2]
-    properties_lengths = span_arrays(arranged.property_texts)[2]
+    properties_lengths = arranged.property_parts.lengths
     sizes = ENTRY_OVERHEAD_BYTES + body_lengths + properties_lengths
     alone = _must_go_alone(arranged) | (sizes > min(batch_bytes, max_message_bytes))
     pieces: list[Piece] = []
@@ -212,7 +212,7 @@ def _check_sizes(messages: Outgoing, max_message_bytes: int) -> None:
             f"has a body of {int(lengths[row])} bytes, the limit is {max_message_bytes}"
             f" (maxMessageSize)",
         )
-    lengths = span_arrays(messages.property_texts)[2]
+    lengths = messages.property_parts.lengths
     limit = layout.MAX_PROPERTIES_BYTES - BROKER_PROPERTIES_BYTES
     if len(lengths) and int(lengths.max()) > limit:
         row = int(lengths.argmax())

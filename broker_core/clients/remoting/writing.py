@@ -171,7 +171,7 @@ def _physical_offsets(receipt: Receipt) -> NDArray[np.int64]:
 
 def _record_sizes(messages: Outgoing) -> NDArray[np.int32]:
     topics = np.array([len(topic.encode()) for topic in messages.topics], dtype=np.int64)
-    lengths = span_arrays(messages.bodies)[2] + span_arrays(messages.property_texts)[2]
+    lengths = span_arrays(messages.bodies)[2] + messages.property_parts.lengths
     sizes = layout.MIN_RECORD_BYTES + lengths + topics[messages.topic_codes]
     return sizes.astype(np.int32)
 
