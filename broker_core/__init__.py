@@ -106,7 +106,7 @@ def open_broker(
         AddressError: The address is not one.
         StoreNotFoundError, FormatVersionError, ConfigError: There is no store, or not such a one.
     """
-    from broker_core.clients.opening import open_address
+    from broker_core.clients.open import open_address
 
     return open_address(os.fspath(address), mode, create=create, config=config, options=options)
 

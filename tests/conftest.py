@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from broker_core.codec import compiled
-from broker_core.store import open_files, writer
+from broker_core.jit import kernels
+from broker_core.store import writer
+from broker_core.store.io import file_handles
 
 TESTS = Path(__file__).parent
 MARKED_FOLDERS = frozenset({"property", "crash", "spark", "interop", "bench"})
@@ -53,11 +54,11 @@ def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
     rows = sys.maxsize
     if request.param == "compiled":
         pytest.importorskip("numba", reason="Numba has no release for this Python yet")
-        assert compiled.is_available()
+        assert kernels.is_available()
         rows = 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "WORTH_ROWS", rows)
+        patch.setattr(kernels, "WORTH_ROWS", rows)
         patch.setattr(writer, "WORTH_A_THREAD", rows)
-        patch.setattr(open_files, "WORTH_RESERVING", rows)
-        patch.setattr(compiled, "is_at_hand", lambda: request.param == "compiled")
+        patch.setattr(file_handles, "WORTH_RESERVING", rows)
+        patch.setattr(kernels, "is_at_hand", lambda: request.param == "compiled")
         yield

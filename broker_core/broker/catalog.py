@@ -15,8 +15,8 @@ from broker_core.broker.topics import TopicConfig, TopicTable
 from broker_core.codec.legal_names import check_topic, is_legal_topic
 from broker_core.errors import RequestError, TopicNotFoundError
 from broker_core.store.config_files import Version, versions
-from broker_core.store.foreign import batch_queue_error, batch_queue_ids, batch_queue_topics
-from broker_core.store.segments import is_path_part
+from broker_core.store.format_check import batch_queue_error, batch_queue_ids, batch_queue_topics
+from broker_core.store.io.segments import is_path_part
 from broker_core.types import QueueRef, TopicInfo
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.store.index_file import list_index_files
+from broker_core.store.index.file import list_index_files
 
 if TYPE_CHECKING:
     from broker_core.broker.catalog import Catalog

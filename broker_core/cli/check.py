@@ -8,7 +8,7 @@ import click
 
 from broker_core.cli.output import print_json, progress, write_text
 from broker_core.cli.parameters import config_option, json_option, store_argument
-from broker_core.store.check import check as check_store
+from broker_core.store.check.store import check as check_store
 from broker_core.store.settings import StoreSettings
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import click
 
+from broker_core.cli.broker_argument import credential_options
 from broker_core.cli.check import check
 from broker_core.cli.dump import dump
 from broker_core.cli.filter import filter_
 from broker_core.cli.hash_secret import hash_secret
 from broker_core.cli.offsets import offsets
-from broker_core.cli.opening import credential_options
 from broker_core.cli.query import query
 from broker_core.cli.send import send
 from broker_core.cli.serve import serve

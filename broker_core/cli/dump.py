@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from broker_core.broker.dumping import Dump, DumpedQueue, DumpedTopic
+from broker_core.broker.broker import EmbeddedBroker
+from broker_core.broker.dump import Dump, DumpedQueue, DumpedTopic
 from broker_core.cli.message_document import message_document, shown_body
 from broker_core.cli.output import progress, write_text
 from broker_core.cli.parameters import config_option, json_option, store_argument
-from broker_core.clients.embedded import EmbeddedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ def hash_secret(as_json: bool) -> None:
 
     The hash goes into the file that grpcCredentialsFile names; the secret is not shown or stored.
     """
-    from broker_core.service import credentials
+    from broker_core.service.auth import credentials
 
     if sys.stdin.isatty():
         secret = click.prompt("Secret", hide_input=True, confirmation_prompt=True, err=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from broker_core.codec.names import KEYS, TAGS, UNIQ_KEY
+from broker_core.codec.property_names import KEYS, TAGS, UNIQ_KEY
 
 if TYPE_CHECKING:
     from broker_core.codec.record import Record

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from broker_core.cli.opening import open_asked
+from broker_core.cli.broker_argument import open_asked
 from broker_core.cli.output import print_json, print_rows
 from broker_core.cli.parameters import (
     broker_option,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 import pyarrow as pa
 
+from broker_core.cli.broker_argument import open_asked
 from broker_core.cli.message_rows import print_messages
-from broker_core.cli.opening import open_asked
 from broker_core.cli.parameters import (
     broker_option,
     chosen_topic,

@@ -13,12 +13,12 @@ import click
 from rich.console import Console
 from rich.live import Live
 
+from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.statistics import store_numbers
-from broker_core.cli.opening import open_asked
+from broker_core.cli.broker_argument import open_asked
 from broker_core.cli.output import print_json, print_rows, rows_table, write_text
 from broker_core.cli.parameters import json_option, optional_broker_option
-from broker_core.clients.embedded import EmbeddedBroker
-from broker_core.clients.remote.client import RemoteBroker
+from broker_core.clients.grpc.client import RemoteBroker
 from broker_core.store.lock import lock_holder
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from broker_core.api import CountingBroker, WaitingBroker
+from broker_core.cli.broker_argument import open_asked
 from broker_core.cli.message_rows import print_messages
-from broker_core.cli.opening import open_asked
 from broker_core.cli.parameters import broker_option, chosen_topic, json_option, topic_argument
 from broker_core.codec.decode import ALL_COLUMNS, decode
 from broker_core.errors import RequestError

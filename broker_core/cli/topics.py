@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker_core.cli.opening import open_asked
+from broker_core.cli.broker_argument import open_asked
 from broker_core.cli.output import print_json, print_rows
 from broker_core.cli.parameters import broker_option, json_option
-from broker_core.codec.names import is_system_topic
+from broker_core.codec.property_names import is_system_topic
 
 if TYPE_CHECKING:
     from broker_core.api import Broker

@@ -15,24 +15,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.codec import compiled
 from broker_core.codec.bodies import body_column
 from broker_core.codec.corruption import corrupt
 from broker_core.codec.fields import first_bad_topic, locate, locate_properties
 from broker_core.codec.gather import spans
 from broker_core.codec.hosts import host_texts
 from broker_core.codec.ids import hex_upper
-from broker_core.codec.names import KEYS, TAGS, UNIQ_KEY
-from broker_core.codec.property_spans import find_values
-from broker_core.codec.property_split import segments_with_names, split_texts
-from broker_core.codec.texts import fixed_strings, repeated, strings, value_column
+from broker_core.codec.properties.search import find_values
+from broker_core.codec.properties.split import segments_with_names, split_texts
+from broker_core.codec.property_names import KEYS, TAGS, UNIQ_KEY
+from broker_core.codec.string_columns import fixed_strings, repeated, strings, value_column
 from broker_core.errors import RequestError
+from broker_core.jit import kernels
 from broker_core.types import DEFAULT_BROKER_NAME
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.compiled.decoding import PlainColumns
+    from broker_core.codec.decode_kernels import PlainColumns
     from broker_core.codec.frames import FrameBatch
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -113,7 +113,7 @@ def decode(
         nothing = [pa.nulls(0, field.type) for field in schema]
         return pa.RecordBatch.from_arrays(nothing, schema=schema)
     decoder: _Columns | None = None
-    if compiled.is_worth(len(frames)):
+    if kernels.is_worth(len(frames)):
         decoder = _compiled_columns(frames, broker_name, columns)
     if decoder is None:
         decoder = _LocatedColumns(frames, broker_name, columns)
@@ -124,8 +124,8 @@ def property_columns(frames: FrameBatch, names: Sequence[str]) -> dict[str, pa.A
     """The named properties as string columns, null where absent: what filters evaluate."""
     if not len(frames):
         return {name: pa.array([], type=pa.string()) for name in names}
-    if compiled.is_worth(len(frames)):
-        from broker_core.codec.compiled.decoding import decode_plain
+    if kernels.is_worth(len(frames)):
+        from broker_core.codec.decode_kernels import decode_plain
 
         plain = decode_plain(frames, (), names, bodies=False)
         if plain is not None:
@@ -208,7 +208,7 @@ def _compiled_columns(
     """The columns by a kernel; None if one of them, or a record, is beyond it."""
     if frames.queue is None or not _LOCATED_ONLY.isdisjoint(columns):
         return None
-    from broker_core.codec.compiled.decoding import decode_plain
+    from broker_core.codec.decode_kernels import decode_plain
 
     found = decode_plain(
         frames,

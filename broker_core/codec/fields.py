@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from broker_core.codec import compiled, layout
-from broker_core.codec.checksums import body_crcs
-from broker_core.codec.compiled import arguments
+from broker_core.codec import layout
 from broker_core.codec.corruption import corrupt
 from broker_core.codec.gather import fixed_width, integers, spans
-from broker_core.codec.heads import HEAD
+from broker_core.codec.hashing.crc import body_crcs
+from broker_core.codec.header_dtype import HEAD
 from broker_core.codec.memory import keep_freed_memory
 from broker_core.codec.positions import (
     Places,
@@ -34,6 +33,7 @@ from broker_core.codec.positions import (
     other_topics,
     plain_bodies,
 )
+from broker_core.jit import arguments, kernels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -128,7 +128,7 @@ def locate_properties(frames: FrameBatch) -> PropertyTexts:
     A record whose topic and lengths fit its size is taken at its word; whoever reads more of it
     calls `locate`, which checks the rest. CorruptRecordError as there for one that does not fit.
     """
-    is_small = not compiled.is_worth(len(frames))
+    is_small = not kernels.is_worth(len(frames))
     if is_small and frames.queue is not None and len(frames):
         found = _properties_of_queue(frames)
         if found is not None:
@@ -160,7 +160,7 @@ def examine(
 ) -> tuple[RecordFields, int | None]:
     """(fields, number of the first bad record or None); fields cover the records before it."""
     keep_freed_memory()
-    if compiled.is_worth(len(frames)):
+    if kernels.is_worth(len(frames)):
         located = _located(frames)
         if located is not None:
             return located, None
@@ -195,7 +195,7 @@ def examine(
 
 def _located(frames: FrameBatch) -> RecordFields | None:
     """What a kernel finds in a batch; None if one of its records does not check."""
-    from broker_core.codec.compiled.locating import NONE, locate_fields
+    from broker_core.codec.fields_kernels import NONE, locate_fields
 
     count = len(frames)
     queue = frames.queue

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from broker_core.codec import compiled
-from broker_core.codec.compiled import arguments
+from broker_core.jit import arguments, kernels
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
@@ -40,7 +39,7 @@ def integers(
     buffer: NDArray[np.uint8], positions: NDArray[np.int64], dtype: DTypeLike
 ) -> NDArray[Any]:
     """The big-endian integers at these positions, in native byte order."""
-    if compiled.is_worth(len(positions)) and np.dtype(dtype) in _COMPILED:
+    if kernels.is_worth(len(positions)) and np.dtype(dtype) in _COMPILED:
         read = _integers_compiled(buffer, positions, np.dtype(dtype))
         if read is not None:
             return read
@@ -52,7 +51,7 @@ def _integers_compiled(
     buffer: NDArray[np.uint8], positions: NDArray[np.int64], dtype: np.dtype[Any]
 ) -> NDArray[Any] | None:
     """The same by a kernel; None if a position is out of bounds."""
-    from broker_core.codec.compiled.gathering import gather_ints, gather_longs
+    from broker_core.codec.gather_kernels import gather_ints, gather_longs
 
     gather = gather_ints if dtype.itemsize == 4 else gather_longs
     found = np.empty(len(positions), dtype=dtype.newbyteorder("="))

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.codec import compiled
 from broker_core.codec.layout import HOST_V4, HOST_V6
+from broker_core.jit import kernels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -89,8 +89,8 @@ class UniqueIds:
         self._next = first + count
         ids = np.empty((count, UNIQUE_ID_CHARS), dtype=np.uint8)
         maker = np.frombuffer(self._maker.upper().encode(), dtype=np.uint8)
-        if compiled.is_worth(count):
-            from broker_core.codec.compiled.joining import write_ids
+        if kernels.is_worth(count):
+            from broker_core.codec.properties.columns_kernels import write_ids
 
             write_ids(maker, first, ids.reshape(-1))
             return ids

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from broker_core.codec.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from broker_core.codec.property_names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from broker_core.errors import InvalidNameError
 
 MAX_TOPIC = 127

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from broker_core.codec import layout
-from broker_core.codec.checksums import body_crc
 from broker_core.codec.compression import InflateError, decompress
+from broker_core.codec.hashing.crc import body_crc
 from broker_core.codec.hosts import host_text, is_v6
 from broker_core.codec.ids import offset_id
 from broker_core.codec.layout import CRC_MASK, MAGIC_V1, MAGIC_V2, SysFlag
-from broker_core.codec.names import PROPERTY_CRC, UNIQ_KEY
-from broker_core.codec.properties import ended, parse_properties
+from broker_core.codec.properties.text import ended, parse_properties
+from broker_core.codec.property_names import PROPERTY_CRC, UNIQ_KEY
 from broker_core.errors import CorruptRecordError
 
 _HEAD = struct.Struct(">iIiiiqqiq")  # TOTALSIZE .. BORNTIMESTAMP

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from broker_core.codec.decode import ALL_COLUMNS, schema_of
-from broker_core.codec.names import KEYS, TAGS
+from broker_core.codec.property_names import KEYS, TAGS
 
 if TYPE_CHECKING:
     from broker_core.codec.record import Record

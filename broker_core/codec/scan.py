@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from broker_core.codec import compiled, layout
-from broker_core.codec.compiled import arguments
+from broker_core.codec import layout
 from broker_core.codec.corruption import corrupt
 from broker_core.codec.fields import examine, first_bad_body, first_bad_topic
 from broker_core.codec.frames import FrameBatch
+from broker_core.jit import arguments, kernels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -103,11 +103,11 @@ def chain(
     """
     # A kernel trusts its bounds; whoever gave wrong ones gets Python's error.
     is_inside = start >= 0 and stop <= len(buffer)
-    follow, room = follow_sizes, compiled.WORTH_ROWS
+    follow, room = follow_sizes, kernels.WORTH_ROWS
     starts, sizes, at, size, magic = follow(buffer, start, stop, room)
     pieces = [(starts, sizes)]
     while len(starts) == room:
-        if is_inside and compiled.is_worth(room):
+        if is_inside and kernels.is_worth(room):
             follow = follow_sizes_compiled
         room = _ROWS
         starts, sizes, at, size, magic = follow(buffer, at, stop, room)
@@ -144,12 +144,12 @@ def follow_sizes(buffer: NDArray[np.uint8], start: int, stop: int, most: int) ->
 
 def follow_sizes_compiled(buffer: NDArray[np.uint8], start: int, stop: int, most: int) -> Followed:
     """The same by a kernel. [start, stop) must lie in the buffer."""
-    from broker_core.codec.compiled import scanning
+    from broker_core.codec import scan_kernels
 
     starts = np.empty(most, dtype=np.int64)
     sizes = np.empty(most, dtype=np.int32)
     data = arguments.octets(buffer)
-    found, at, size, magic = scanning.follow_sizes(data, start, stop, starts, sizes)
+    found, at, size, magic = scan_kernels.follow_sizes(data, start, stop, starts, sizes)
     return starts[:found], sizes[:found], at, size, magic
 
 

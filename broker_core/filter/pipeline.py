@@ -19,13 +19,13 @@ import numpy as np
 
 from broker_core.codec.decode import property_columns
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.names import TAGS
+from broker_core.codec.property_names import TAGS
 from broker_core.errors import RequestError
 from broker_core.filter.counts import FilterCount
 from broker_core.filter.sqlfilter import SqlFilter
 from broker_core.filter.tags import TagFilter
-from broker_core.store.consume_queue import ENTRY_BYTES, is_damaged, rows_tagged, tags_codes
-from broker_core.store.consume_queue_ext import UNIT_HEAD_BYTES, has_address
+from broker_core.store.queue.consume_queue import ENTRY_BYTES, is_damaged, rows_tagged, tags_codes
+from broker_core.store.queue.ext import UNIT_HEAD_BYTES, has_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.filter.registered import RegisteredFilter
-    from broker_core.store.consume_queue_ext import ExtUnits
+    from broker_core.store.queue.ext import ExtUnits
 
 EXAMINED_ROWS = 1 << 15
 EXAMINED_BYTES = 256 << 20

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.codec.javahash import java_hash
+from broker_core.codec.hashing.java import java_hash
 from broker_core.filter.caret import syntax_error
-from broker_core.store.consume_queue_ext import is_address
+from broker_core.store.queue.ext import is_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,23 +15,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
-from broker_core.codec import compiled, layout
-from broker_core.codec.copies import Route
+from broker_core.codec import layout
 from broker_core.codec.decode import property_columns
+from broker_core.codec.encode import Encoded
 from broker_core.codec.fields import RecordFields, locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.gather import sliding, spans
 from broker_core.codec.hosts import is_v6
-from broker_core.codec.names import DISCARD_TOPIC, REAL_TOPIC, SCHEDULE_TOPIC
-from broker_core.codec.outgoing import Encoded
+from broker_core.codec.property_names import DISCARD_TOPIC, REAL_TOPIC, SCHEDULE_TOPIC
+from broker_core.codec.record_copy import Route
 from broker_core.errors import CorruptRecordError, IllegalMessageError, RequestError
+from broker_core.jit import kernels
 from broker_core.store.batch import Batch, known_part
-from broker_core.wire.frames import starts_of
+from broker_core.wire.core.frames import starts_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.clients.embedded import EmbeddedBroker
+    from broker_core.broker.broker import EmbeddedBroker
 
 _NAME = "the request"
 _STORE_ADVICE = " Run `rocketmq-broker check` on the store."
@@ -209,8 +210,8 @@ def _put_born_hosts(
 def _put_host(data: NDArray[np.uint8], at: NDArray[np.int64], host: bytes | None) -> None:
     if host is None:
         return
-    if len(host) == layout.HOST_V4 and compiled.is_worth(len(at)):
-        from broker_core.codec.compiled.gathering import put_long
+    if len(host) == layout.HOST_V4 and kernels.is_worth(len(at)):
+        from broker_core.codec.gather_kernels import put_long
 
         if put_long(data, at, int.from_bytes(host, "big", signed=True)):
             return

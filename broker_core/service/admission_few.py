@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from broker_core.codec import layout
-from broker_core.codec.checksums import body_crc
-from broker_core.codec.copies import Route
-from broker_core.codec.dispatch import DispatchFields
+from broker_core.codec.dispatch_request import DispatchFields
+from broker_core.codec.encode import Encoded
+from broker_core.codec.hashing.crc import body_crc
+from broker_core.codec.hashing.index_keys import hashes_of
+from broker_core.codec.hashing.java import java_hash
 from broker_core.codec.hosts import is_v6
-from broker_core.codec.index_keys import hashes_of
-from broker_core.codec.javahash import java_hash
-from broker_core.codec.names import HALF_TOPIC, SCHEDULE_TOPIC, TAGS
-from broker_core.codec.outgoing import Encoded
-from broker_core.codec.properties import parse_properties
+from broker_core.codec.properties.text import parse_properties
+from broker_core.codec.property_names import HALF_TOPIC, SCHEDULE_TOPIC, TAGS
+from broker_core.codec.record_copy import Route
 from broker_core.service.admission import Admitted, Records, admit, is_the_brokers
 from broker_core.store.batch import Batch, Part
 
 if TYPE_CHECKING:
-    from broker_core.clients.embedded import EmbeddedBroker
+    from broker_core.broker.broker import EmbeddedBroker
 
 FEW = 64
 """From here on columns are quicker."""

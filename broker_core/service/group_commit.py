@@ -30,7 +30,7 @@ from broker_core.types import AppendResult
 
 if TYPE_CHECKING:
     from broker_core.service.admission import Admitted, Records
-    from broker_core.service.core import Core
+    from broker_core.service.broker_pool import Core
 
 GROUP_BYTES = 16 << 20
 _GATHERING_S = 0.0005

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from broker_core.wire.methods import SERVICE
+from broker_core.wire.core.methods import SERVICE
 
 if TYPE_CHECKING:
-    from broker_core.service.core import Core
+    from broker_core.service.broker_pool import Core
 
 HEALTH_SERVICE = "grpc.health.v1.Health"
 _KNOWN = frozenset({"", SERVICE})

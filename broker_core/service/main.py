@@ -14,22 +14,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker_core.codec.names import SCHEDULE_TOPIC
+from broker_core.codec.property_names import SCHEDULE_TOPIC
 from broker_core.errors import ConfigError
+from broker_core.service.auth.credentials import Credentials
+from broker_core.service.auth.tls import server_credentials
 from broker_core.service.background import Background, Service
-from broker_core.service.core import Core
-from broker_core.service.credentials import Credentials
+from broker_core.service.broker_pool import Core
 from broker_core.service.metrics import Metrics, MetricsPort
 from broker_core.service.server import BrokerServer, Identify, anyone
 from broker_core.service.signals import StopSignals
-from broker_core.service.tls import server_credentials
 from broker_core.service.transient_pool import Committer, PooledWriter
 from broker_core.store.session import now_ms
 
 if TYPE_CHECKING:
     from broker_core.service.settings import ServiceSettings
-    from broker_core.store.files import Files
-    from broker_core.store.recovery import Progress
+    from broker_core.store.io.files import Files
+    from broker_core.store.recovery.plan import Progress
 
 _LOG = logging.getLogger(__name__)
 GRACE_S = 5.0

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from broker_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from broker_core.wire.methods import Method
+    from broker_core.wire.core.methods import Method
 
 BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 import grpc
 
 from broker_core.errors import ConfigError, UnsupportedError
-from broker_core.service.calls import Boundary, Call, Handler, Observe
-from broker_core.service.deciding import Deciding, Questions
+from broker_core.service.auth.identity import ANYONE, Identity
+from broker_core.service.core.read import Reading
+from broker_core.service.core.rpc import Boundary, Call, Handler, Observe
+from broker_core.service.core.transactions import Deciding, Questions
+from broker_core.service.core.write import Writing
+from broker_core.service.dedup import Repeats
 from broker_core.service.group_commit import GroupCommit
 from broker_core.service.health import health_handler
-from broker_core.service.identity import ANYONE, Identity
-from broker_core.service.reading import Reading
-from broker_core.service.repeats import Repeats
 from broker_core.service.statistics import Statistics
-from broker_core.service.writing import Writing
-from broker_core.wire import broker_pb2 as pb
-from broker_core.wire import methods
-from broker_core.wire.methods import METHODS, PROTOCOL, SERVICE, Method
+from broker_core.wire.core import broker_pb2 as pb
+from broker_core.wire.core import methods
+from broker_core.wire.core.methods import METHODS, PROTOCOL, SERVICE, Method
 
 if TYPE_CHECKING:
-    from broker_core.service.core import Core
+    from broker_core.service.broker_pool import Core
     from broker_core.service.settings import ServiceSettings
 
 _HEAD_BYTES = 16 << 10

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker_core.broker.statistics import store_numbers
-from broker_core.service.identity import Right
-from broker_core.wire import broker_pb2 as pb
+from broker_core.service.auth.identity import Right
+from broker_core.wire.core import broker_pb2 as pb
 
 if TYPE_CHECKING:
-    from broker_core.service.calls import Call
-    from broker_core.service.core import Core
+    from broker_core.service.broker_pool import Core
+    from broker_core.service.core.rpc import Call
     from broker_core.service.group_commit import GroupCommit
 
 

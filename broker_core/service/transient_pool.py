@@ -19,18 +19,18 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker_core.codec.dispatch import joined
+from broker_core.codec.dispatch_request import joined
 from broker_core.errors import BrokerError, StorageError
-from broker_core.service.announcing_writer import AnnouncingWriter
+from broker_core.service.notifying_writer import AnnouncingWriter
 from broker_core.store.batch import Batch
-from broker_core.store.log_scan import delay_levels
-from broker_core.store.log_writer import place
+from broker_core.store.log.scan import delay_levels
+from broker_core.store.log.writer import place
 from broker_core.types import AppendResult
 
 if TYPE_CHECKING:
-    from broker_core.codec.dispatch import DispatchFields
-    from broker_core.codec.outgoing import Outgoing
-    from broker_core.store.queue_writer import QueueKey
+    from broker_core.codec.dispatch_request import DispatchFields
+    from broker_core.codec.encode import Outgoing
+    from broker_core.store.queue.writer import QueueKey
 
 _LOG = logging.getLogger(__name__)
 

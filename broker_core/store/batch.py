@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.codec.copies import Route
-from broker_core.codec.dispatch import (
+from broker_core.codec.dispatch_request import (
     DispatchFields,
     Located,
     dispatch_fields,
     fields_of_located,
     joined,
 )
+from broker_core.codec.encode import Encoded, encode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.layout import MAX_BODY_BYTES, TRANSACTION_MASK, SysFlag
-from broker_core.codec.names import SCHEDULE_TOPIC
-from broker_core.codec.outgoing import Encoded, encode
-from broker_core.codec.property_crc import fill_in, make_room
+from broker_core.codec.properties.checksum import fill_in, make_room
+from broker_core.codec.property_names import SCHEDULE_TOPIC
+from broker_core.codec.record_copy import Route
 from broker_core.store.dispatch import QueueGroups, group_by_queue
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.outgoing import Outgoing
-    from broker_core.codec.property_parts import Named
+    from broker_core.codec.encode import Outgoing
+    from broker_core.codec.properties.parts import Named
 
 # Arrow joins records with 32-bit offsets.
 PART_BYTES = 512 << 20

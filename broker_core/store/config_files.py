@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker_core.errors import CorruptRecordError
-from broker_core.store.files import make_directory, storage_error, write_new
-from broker_core.store.segments import unreadable
+from broker_core.store.io.files import make_directory, storage_error, write_new
+from broker_core.store.io.segments import unreadable
 
 if TYPE_CHECKING:
-    from broker_core.store.files import Files
+    from broker_core.store.io.files import Files
 
 _LOG = logging.getLogger(__name__)
 # A whole string, or a bare integer key. Strings are matched only to be stepped over.

@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.codec import compiled
-from broker_core.codec.compiled import arguments
 from broker_core.codec.gather import is_one_number
-from broker_core.store.consume_queue import packed_entries
+from broker_core.jit import arguments, kernels
+from broker_core.store.queue.consume_queue import packed_entries
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.dispatch import DispatchFields
-    from broker_core.store.index_writer import IndexWriter, KeyColumns, Put
-    from broker_core.store.queue_writer import QueueKey, QueueWriter
+    from broker_core.codec.dispatch_request import DispatchFields
+    from broker_core.store.index.writer import IndexWriter, KeyColumns, Put
+    from broker_core.store.queue.writer import QueueKey, QueueWriter
 
 _SMALL = 1 << 16
 
@@ -41,8 +40,8 @@ class QueueGroups:
     def offsets_from(self, ends: Sequence[int], count: int) -> NDArray[np.int64]:
         """Each row's queue offset if queue i goes on at ends[i]; 0 for rows of no queue."""
         offsets = np.zeros(count, dtype=np.int64)
-        if compiled.is_worth(count):
-            from broker_core.codec.compiled.grouping import number_rows
+        if kernels.is_worth(count):
+            from broker_core.store.dispatch_kernels import number_rows
 
             number_rows(self.rows, self.bounds, np.array(ends, dtype=np.int64), offsets)
             return offsets
@@ -81,7 +80,7 @@ def group_by_queue(
         )
     width = int(ids.max()) + 1
     is_dense = len(distinct) * width <= _SMALL and int(ids.min()) >= 0
-    if is_dense and compiled.is_worth(len(ids)):
+    if is_dense and kernels.is_worth(len(ids)):
         keys, bounds, order = _counted(codes, ids, len(distinct), width)
     else:
         keys, bounds, order = _sorted(codes, ids, width)
@@ -106,7 +105,7 @@ def _counted(
     codes: NDArray[np.int32], ids: NDArray[np.int32], topics: int, width: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """The same by a kernel."""
-    from broker_core.codec.compiled.grouping import group_rows
+    from broker_core.store.dispatch_kernels import group_rows
 
     ends = np.zeros(topics * width + 1, dtype=np.int64)
     order = np.empty(len(ids), dtype=np.int64)

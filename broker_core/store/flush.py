@@ -23,17 +23,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker_core.store.consume_queue import ENTRY_BYTES
 from broker_core.store.dispatch import group_by_queue
-from broker_core.store.index_file import list_index_files
-from broker_core.store.index_writer import index_header
-from broker_core.store.log_scan import LogScan
-from broker_core.store.open_files import Dirty
-from broker_core.store.segments import segment_name
+from broker_core.store.index.file import list_index_files
+from broker_core.store.index.writer import index_header
+from broker_core.store.io.file_handles import Dirty
+from broker_core.store.io.segments import segment_name
+from broker_core.store.log.scan import LogScan
+from broker_core.store.queue.consume_queue import ENTRY_BYTES
 
 if TYPE_CHECKING:
-    from broker_core.store.files import Files
-    from broker_core.store.store_parts import StoreParts
+    from broker_core.store.components import StoreParts
+    from broker_core.store.io.files import Files
 
 
 def dirty_since(parts: StoreParts, durable_end: int) -> Dirty:

@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_core.errors import StorageError, StoreLockedError
-from broker_core.store.files import storage_error, write_at
+from broker_core.store.io.files import storage_error, write_at
 
 if TYPE_CHECKING:
-    from broker_core.store.files import Files
+    from broker_core.store.io.files import Files
 
 LOCK_NAME = "lock"
 LOCK_CONTENT = b"lock"

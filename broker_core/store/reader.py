@@ -24,29 +24,29 @@ import numpy as np
 from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from broker_core.codec.frames import FrameBatch
 from broker_core.errors import CorruptRecordError, OffsetRangeError
-from broker_core.store.commit_log import CommitLog
-from broker_core.store.consume_queue import has_entry, list_queue_ids, list_queues
-from broker_core.store.consume_queue_ext import ConsumeQueueExt
-from broker_core.store.foreign import require_store
-from broker_core.store.index_file import MAX_TIME_MS
-from broker_core.store.index_view import IndexView
-from broker_core.store.log_scan import LogScan, end_of_stretch
-from broker_core.store.mapped_memory import MappedMemory
-from broker_core.store.queue_view import QueueView
-from broker_core.store.segments import Segment
+from broker_core.store.format_check import require_store
+from broker_core.store.index.file import MAX_TIME_MS
+from broker_core.store.index.view import IndexView
+from broker_core.store.io.page_residency import MappedMemory
+from broker_core.store.io.segments import Segment
+from broker_core.store.log.commit_log import CommitLog
+from broker_core.store.log.scan import LogScan, end_of_stretch
+from broker_core.store.queue.consume_queue import has_entry, list_queue_ids, list_queues
+from broker_core.store.queue.ext import ConsumeQueueExt
+from broker_core.store.queue.view import QueueView
+from broker_core.store.recovery.inspect import StoreState, examine_store
 from broker_core.store.settings import StoreSettings
-from broker_core.store.unclean import StoreState, examine_store
 from broker_core.types import QueueRef
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.dispatch import DispatchFields
+    from broker_core.codec.dispatch_request import DispatchFields
     from broker_core.codec.record import Record
-    from broker_core.store.consume_queue import EntryColumns
-    from broker_core.store.queue_view import EntrySelect
-    from broker_core.store.queue_writer import QueueKey
-    from broker_core.store.recovery import Progress, RecoveryPlan
+    from broker_core.store.queue.consume_queue import EntryColumns
+    from broker_core.store.queue.view import EntrySelect
+    from broker_core.store.queue.writer import QueueKey
+    from broker_core.store.recovery.plan import Progress, RecoveryPlan
 
 # Entries examined at a time: 2 MB, or 10 MB where a filter may leave few of them.
 _STRETCH_ENTRIES = 100_000

@@ -19,17 +19,17 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker_core.store.consume_queue import ENTRY_BYTES, ConsumeQueue, list_queues
-from broker_core.store.files import Failpoint
-from broker_core.store.index_file import list_index_files
-from broker_core.store.index_writer import index_header
-from broker_core.store.segments import Segment, list_segments
+from broker_core.store.index.file import list_index_files
+from broker_core.store.index.writer import index_header
+from broker_core.store.io.files import Failpoint
+from broker_core.store.io.segments import Segment, list_segments
+from broker_core.store.queue.consume_queue import ENTRY_BYTES, ConsumeQueue, list_queues
 
 if TYPE_CHECKING:
     import os
 
+    from broker_core.store.components import StoreParts
     from broker_core.store.settings import StoreSettings
-    from broker_core.store.store_parts import StoreParts
 
 _HOUR_MS = 3_600_000
 

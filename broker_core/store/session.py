@@ -20,22 +20,23 @@ from typing import TYPE_CHECKING
 
 from broker_core.codec import layout
 from broker_core.errors import CorruptRecordError, StorageError
-from broker_core.store import checkpoint, flush
-from broker_core.store.checkpoint import Checkpoint, read_checkpoint
-from broker_core.store.consume_queue import FILLER_SIZE
-from broker_core.store.files import Failpoint, storage_error, write_new
-from broker_core.store.foreign import batch_recovery_error, batch_topics
+from broker_core.store import flush
+from broker_core.store.components import StoreParts, open_parts
+from broker_core.store.format_check import batch_recovery_error, batch_topics
+from broker_core.store.io.file_handles import Dirty
+from broker_core.store.io.files import Failpoint, storage_error, write_new
 from broker_core.store.lock import DEFAULT_WAIT_S, StoreLock
-from broker_core.store.marks import ABORT_NAME, CHECKPOINT_NAME
-from broker_core.store.mend import mend
-from broker_core.store.open_files import Dirty
-from broker_core.store.recovery import Progress, RecoveryKind, plan
-from broker_core.store.store_parts import StoreParts, open_parts
-from broker_core.store.tail import Tail, TailState, boot_id, decode_tail
+from broker_core.store.queue.consume_queue import FILLER_SIZE
+from broker_core.store.recovery import checkpoint
+from broker_core.store.recovery.apply import mend
+from broker_core.store.recovery.checkpoint import Checkpoint, read_checkpoint
+from broker_core.store.recovery.plan import Progress, RecoveryKind, plan
+from broker_core.store.recovery.shutdown_state import ABORT_NAME, CHECKPOINT_NAME
+from broker_core.store.recovery.tail import Tail, TailState, boot_id, decode_tail
 
 if TYPE_CHECKING:
-    from broker_core.store.files import Files
-    from broker_core.store.queue_writer import QueueKey
+    from broker_core.store.io.files import Files
+    from broker_core.store.queue.writer import QueueKey
     from broker_core.store.settings import StoreSettings
 
 _RECORD_HEAD = struct.Struct(">iI4xi4xq")  # TOTALSIZE, MAGICCODE, QUEUEID, QUEUEOFFSET

@@ -18,18 +18,18 @@ from typing import Any, NamedTuple
 
 from broker_core.codec.hosts import pack_host
 from broker_core.errors import ConfigError, CorruptRecordError
-from broker_core.store.consume_queue import ENTRY_BYTES
-from broker_core.store.index_file import (
+from broker_core.store.broker_conf import parse_properties_file
+from broker_core.store.index.file import (
     DEFAULT_ENTRIES,
     DEFAULT_SLOTS,
     IndexFile,
     file_size,
     list_index_files,
 )
-from broker_core.store.properties_file import parse_properties_file
-from broker_core.store.remembered import FILE as REMEMBERED_FILE
-from broker_core.store.remembered import load_remembered
-from broker_core.store.segments import Segment, list_segments, unreadable
+from broker_core.store.io.segments import Segment, list_segments, unreadable
+from broker_core.store.queue.consume_queue import ENTRY_BYTES
+from broker_core.store.settings_file import FILE as REMEMBERED_FILE
+from broker_core.store.settings_file import load_remembered
 from broker_core.types import DEFAULT_BROKER_NAME
 
 MAX_FILE_BYTES = (1 << 31) - 1

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_core.store import config_files
-from broker_core.store.files import Failpoint, make_directory
-from broker_core.store.recovery import DELETIONS, deleted_topics
+from broker_core.store.io.files import Failpoint, make_directory
+from broker_core.store.recovery.plan import DELETIONS, deleted_topics
 
 if TYPE_CHECKING:
-    from broker_core.store.files import Files
-    from broker_core.store.store_parts import StoreParts
+    from broker_core.store.components import StoreParts
+    from broker_core.store.io.files import Files
 
 TRASH = "deleted"
 _QUEUE_DIRECTORIES = ("consumequeue", "consumequeue_ext")

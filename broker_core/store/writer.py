@@ -31,28 +31,28 @@ from broker_core.closing import Closing
 from broker_core.errors import ConfigError, StorageError
 from broker_core.store import retention
 from broker_core.store.batch import Batch
-from broker_core.store.files import Failpoint, OsFiles, make_directory, storage_error
 from broker_core.store.flush import make_durable
-from broker_core.store.foreign import require_store
-from broker_core.store.index_file import IndexHeader
-from broker_core.store.index_writer import IndexPosition
-from broker_core.store.log_scan import delay_levels
-from broker_core.store.log_writer import Placement, place
+from broker_core.store.format_check import require_store
+from broker_core.store.index.file import IndexHeader
+from broker_core.store.index.writer import IndexPosition
+from broker_core.store.io.files import Failpoint, OsFiles, make_directory, storage_error
+from broker_core.store.log.scan import delay_levels
+from broker_core.store.log.writer import Placement, place
 from broker_core.store.meanwhile import meanwhile
-from broker_core.store.remembered import remember
+from broker_core.store.recovery.tail import TailState
 from broker_core.store.session import SessionOptions, StoreSession
-from broker_core.store.tail import TailState
+from broker_core.store.settings_file import remember
 from broker_core.store.topic_removal import empty_trash, remove_queues
 from broker_core.types import AppendResult
 
 if TYPE_CHECKING:
-    from broker_core.codec.dispatch import DispatchFields
-    from broker_core.codec.outgoing import Outgoing
-    from broker_core.store.files import Files
-    from broker_core.store.recovery import Progress
-    from broker_core.store.segments import Segment
+    from broker_core.codec.dispatch_request import DispatchFields
+    from broker_core.codec.encode import Outgoing
+    from broker_core.store.components import StoreParts
+    from broker_core.store.io.files import Files
+    from broker_core.store.io.segments import Segment
+    from broker_core.store.recovery.plan import Progress
     from broker_core.store.settings import StoreSettings
-    from broker_core.store.store_parts import StoreParts
 
 FLUSH_MODES = ("async", "sync")
 _UNDER_WAY = (TailState.APPENDING, TailState.DISPATCHING)

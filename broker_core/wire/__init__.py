@@ -1,1 +1,1 @@
-"""What goes over the network between the remote client and the broker's service."""
+"""What travels over networks: our own gRPC protocol and RocketMQ's remoting protocol."""

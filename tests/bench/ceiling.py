@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 from broker_core import open_broker
 from broker_core.codec.decode import decode
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
-from connector.schema import spark_schema
+from pyspark_rocketmq.source.schema import spark_schema
 from tests.bench.data import QUEUES, TOPIC
 
 BATCH_ROWS = 100_000

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core import open_broker
+from broker_core.codec.encode import Outgoing
 from broker_core.codec.ids import UNIQUE_ID_CHARS, UniqueIds
-from broker_core.codec.outgoing import Outgoing
-from broker_core.codec.properties_text import join_properties
+from broker_core.codec.properties.columns import join_properties
 
 TOPIC = "bench"
 QUEUES = 4

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from broker_core import open_broker
-from broker_core.clients.embedded import EmbeddedBroker
+from broker_core.broker.broker import EmbeddedBroker
 from broker_core.codec.decode import DEFAULT_COLUMNS, decode
 from broker_core.codec.frames import FrameBatch
 from broker_core.types import OffsetRange

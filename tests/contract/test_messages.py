@@ -16,7 +16,7 @@ from broker_core import (
     RequestError,
 )
 from broker_core.api import Broker
-from broker_core.codec.outgoing import Outgoing, join_properties
+from broker_core.codec.encode import Outgoing, join_properties
 from tests.contract.conftest import Place
 
 

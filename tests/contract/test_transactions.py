@@ -8,7 +8,7 @@ import pytest
 
 from broker_core import IllegalTransitionError, UnknownTransactionError
 from broker_core.api import BrokerTransactions, TransactionalBroker
-from broker_core.broker.transactions_producer import TransactionalProducer
+from broker_core.broker.transactions.producer import TransactionalProducer
 from broker_core.types import BatchOutcome, BatchRef, Fate, HalfMessage, PhysicalOffset
 from tests.contract.conftest import AnyBroker
 from tests.kit.transactions import prepare

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.store.check import check
+from broker_core.store.check.store import check
 from broker_core.types import BatchRef
 from tests.kit import stores
 from tests.kit.crash_child import kill

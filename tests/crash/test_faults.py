@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from broker_core.errors import StorageError
-from broker_core.store.check import check
-from broker_core.store.files import Failpoint
+from broker_core.store.check.store import check
+from broker_core.store.io.files import Failpoint
 from tests.kit.batches import view
 from tests.kit.crash_script import (
     GIVEN,

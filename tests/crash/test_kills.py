@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.store.check import check
-from broker_core.store.files import Failpoint
+from broker_core.store.check.store import check
+from broker_core.store.io.files import Failpoint
 from broker_core.store.writer import StoreWriter
 from tests.kit.batches import QuickFiles, View, index_bytes, rebuilt_index, view
 from tests.kit.crash_child import Orders, acknowledged, bodies_of, kill, start

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from broker_core import open_broker
-from broker_core.clients.remote.client import RemoteBroker
-from broker_core.store.check import check
-from broker_core.store.files import Failpoint
+from broker_core.clients.grpc.client import RemoteBroker
+from broker_core.store.check.store import check
+from broker_core.store.io.files import Failpoint
 from tests.contract.test_messages import outgoing
 from tests.kit.served import SMALL_FILES
 from tests.kit.served_child import RestartedBroker, StopAt

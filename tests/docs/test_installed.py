@@ -47,7 +47,7 @@ def borrow(python: Path) -> None:
     """Let an environment see the packages of this one, but not the checkout."""
     (theirs,) = python.parent.parent.glob("lib/python3*/site-packages")
     (ours,) = {Path(path) for path in sys.path if path.endswith("site-packages")}
-    is_project = re.compile(r"broker_core|connector|pyspark_rocketmq|_virtualenv|.*\.pth$")
+    is_project = re.compile(r"broker_core|pyspark_rocketmq|_virtualenv|.*\.pth$")
     for entry in ours.iterdir():
         link = theirs / entry.name
         if not is_project.match(entry.name) and not link.exists():
@@ -81,7 +81,7 @@ def test_the_first_stream_of_the_readme_runs_from_the_wheel(python: Path, tmp_pa
 def test_the_package_comes_from_the_wheel_with_types_and_command(
     python: Path, tmp_path: Path
 ) -> None:
-    code = "import broker_core, connector; print(broker_core.__file__, connector.__file__)"
+    code = "import broker_core, pyspark_rocketmq as p; print(broker_core.__file__, p.__file__)"
     places = outside(python, tmp_path, "-c", code).split()
 
     assert all(Path(place).is_relative_to(python.parent.parent) for place in places)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from connector.conditions import CATALOGUE
-from docs import links, troubleshooting
-from docs.links import anchors, broken_links, pages
+from pyspark_rocketmq.conditions import CATALOGUE
+from tools import links, troubleshooting
+from tools.links import anchors, broken_links, pages
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

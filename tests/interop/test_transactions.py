@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from broker_core import open_broker
-from broker_core.clients.embedded import EmbeddedBroker
-from broker_core.codec.names import DISCARD_TOPIC
+from broker_core.broker.broker import EmbeddedBroker
+from broker_core.codec.property_names import DISCARD_TOPIC
 from broker_core.errors import IllegalTransitionError
 from broker_core.types import BatchRef, Fate, Receipt
 from tests.interop.kit.clients import dump

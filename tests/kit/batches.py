@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from broker_core.codec.dispatch import dispatch_fields
+from broker_core.codec.dispatch_request import dispatch_fields
+from broker_core.codec.encode import Outgoing
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.outgoing import Outgoing
-from broker_core.codec.properties_text import join_properties
+from broker_core.codec.properties.columns import join_properties
 from broker_core.codec.record import Record, decode_record
-from broker_core.store.commit_log import CommitLog
-from broker_core.store.files import OsFiles
-from broker_core.store.index_file import list_index_files
-from broker_core.store.index_writer import IndexWriter
-from broker_core.store.open_files import OpenFiles
+from broker_core.store.index.file import list_index_files
+from broker_core.store.index.writer import IndexWriter
+from broker_core.store.io.file_handles import OpenFiles
+from broker_core.store.io.files import OsFiles
+from broker_core.store.log.commit_log import CommitLog
 from broker_core.store.reader import StoreReader
 from broker_core.store.settings import StoreSettings
 

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
-from broker_core.store.files import Failpoint
+from broker_core.store.io.files import Failpoint
 from broker_core.store.session import SessionOptions
 from broker_core.store.writer import StoreWriter
 from tests.kit.batches import batch, named, ticking

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from broker_core.errors import StorageError
-from broker_core.store.check import check
+from broker_core.store.check.store import check
 from broker_core.store.session import SessionOptions
 from broker_core.store.settings import StoreSettings
 from broker_core.store.writer import StoreWriter

@@ -27,10 +27,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from broker_core.store.files import Failpoint, OsFiles
-from connector import opening, sink_write
-from connector.sink import RocketMQStreamWriter
-from connector.source import RocketMQDataSource
+from broker_core.store.io.files import Failpoint, OsFiles
+from pyspark_rocketmq import client_cache
+from pyspark_rocketmq.data_source import RocketMQDataSource
+from pyspark_rocketmq.sink import task
+from pyspark_rocketmq.sink.writer import RocketMQStreamWriter
 
 NAME = "rocketmq-dying"
 PATIENCE_S = 240
@@ -159,15 +160,15 @@ def _failpoints(deed: Deed, do: Callable[[], None]) -> Iterator[None]:
             do()
 
     # A writer that this worker has open already remembers the real files: let it open another.
-    opening._cached.clear()
-    original, rows = OsFiles.reach, sink_write.APPEND_ROWS
+    client_cache._cached.clear()
+    original, rows = OsFiles.reach, task.APPEND_ROWS
     OsFiles.reach = reach  # type: ignore[method-assign]  # in a worker that is about to die
-    sink_write.APPEND_ROWS = 2
+    task.APPEND_ROWS = 2
     try:
         yield
     finally:
         OsFiles.reach = original  # type: ignore[method-assign]  # as it was
-        sink_write.APPEND_ROWS = rows
+        task.APPEND_ROWS = rows
 
 
 class DyingStreamWriter(RocketMQStreamWriter):

@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker_core.store.files import Bytes, Failpoint, OsFiles, SharedMap
+from broker_core.store.io.files import Bytes, Failpoint, OsFiles, SharedMap
 
 if TYPE_CHECKING:
     import numpy as np

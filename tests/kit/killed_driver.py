@@ -27,8 +27,8 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
-from connector.source import RocketMQDataSource
-from connector.stream import RocketMQStreamReader
+from pyspark_rocketmq.data_source import RocketMQDataSource
+from pyspark_rocketmq.source.stream import RocketMQStreamReader
 
 STEPS = ("initial", "latest", "commit", "plan", "task", "write", "written")
 ROOT = Path(__file__).resolve().parents[2]

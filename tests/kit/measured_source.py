@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from connector.batch import RocketMQReader
-from connector.options import SourceOptions
-from connector.source import RocketMQDataSource
+from pyspark_rocketmq.data_source import RocketMQDataSource
+from pyspark_rocketmq.options.options import SourceOptions
+from pyspark_rocketmq.source.batch import RocketMQReader
 
 
 class MeasuredReader(RocketMQReader):

@@ -24,10 +24,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
-from connector.sink import RocketMQStreamWriter, RocketMQWriter
-from connector.sink_identity import BATCH_ID
-from connector.sink_write import SinkMessage
-from connector.source import RocketMQDataSource
+from pyspark_rocketmq.data_source import RocketMQDataSource
+from pyspark_rocketmq.sink.identity import BATCH_ID
+from pyspark_rocketmq.sink.task import SinkMessage
+from pyspark_rocketmq.sink.writer import RocketMQStreamWriter, RocketMQWriter
 from tests.kit.pipelines import ROOT, TIMEOUT_S, Pipeline
 from tests.kit.two_hosts import two_hosts
 

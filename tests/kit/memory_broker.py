@@ -13,8 +13,8 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
+from broker_core.codec.encode import Outgoing, encode, join_properties
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.outgoing import Outgoing, encode, join_properties
 from broker_core.errors import (
     BrokerError,
     CorruptRecordError,

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming.query import StreamingQuery
 
 from broker_core import open_broker
-from broker_core.store.check import check
+from broker_core.store.check.store import check
 from broker_core.store.settings import StoreSettings
 from tests.contract.conftest import AnyBroker
 from tests.kit.dying_sink import NAME, Control, DyingSource

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from broker_core.codec.compression import Compression, compress, compression_flags
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.layout import MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1
-from broker_core.codec.names import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, UNIQ_KEY
+from broker_core.codec.property_names import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, UNIQ_KEY
 from broker_core.codec.record import Record, encode_record
 from broker_core.types import QueueRef
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from broker_core.broker.decisions import Decision, parse_body
+from broker_core.broker.transactions.decisions import Decision, parse_body
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
-from broker_core.codec.names import BATCH_TOPIC, REAL_TOPIC
+from broker_core.codec.property_names import BATCH_TOPIC, REAL_TOPIC
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

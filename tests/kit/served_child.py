@@ -14,7 +14,7 @@ from pathlib import Path
 
 from broker_core.service.main import BrokerProcess
 from broker_core.service.settings import ServiceSettings
-from broker_core.store.files import Failpoint
+from broker_core.store.io.files import Failpoint
 from tests.kit.faulty_files import FaultyFiles, kill_self
 from tests.kit.served import SMALL_FILES
 

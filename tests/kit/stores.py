@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from broker_core.clients.embedded import EmbeddedBroker
+from broker_core.broker.broker import EmbeddedBroker
 from tests.kit import fixtures
 
 SMALL = dict(fixtures.SIZES)

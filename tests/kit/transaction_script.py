@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from broker_core.broker.transactions import Transactions
-from broker_core.clients.embedded import EmbeddedBroker
-from broker_core.store.check import check
+from broker_core.broker.broker import EmbeddedBroker
+from broker_core.broker.transactions.api import Transactions
+from broker_core.store.check.store import check
 from broker_core.store.reader import StoreReader
 from broker_core.store.session import SessionOptions
 from broker_core.store.settings import StoreSettings

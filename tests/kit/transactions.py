@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from broker_core import open_broker
 from broker_core.api import Broker, BrokerTransactions
-from broker_core.broker.transactions import Transactions
-from broker_core.clients.embedded import EmbeddedBroker
-from broker_core.codec.names import HALF_TOPIC, OP_TOPIC
-from broker_core.codec.outgoing import Outgoing
-from broker_core.codec.properties_text import join_properties
+from broker_core.broker.broker import EmbeddedBroker
+from broker_core.broker.transactions.api import Transactions
+from broker_core.codec.encode import Outgoing
+from broker_core.codec.properties.columns import join_properties
+from broker_core.codec.property_names import HALF_TOPIC, OP_TOPIC
 from broker_core.store.reader import StoreReader
 from broker_core.store.session import SessionOptions
 from broker_core.store.settings import StoreSettings

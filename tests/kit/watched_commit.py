@@ -17,9 +17,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from broker_core.broker.transactions import Transactions
-from broker_core.clients.embedded import EmbeddedBroker
-from broker_core.store.files import Failpoint, OsFiles
+from broker_core.broker.broker import EmbeddedBroker
+from broker_core.broker.transactions.api import Transactions
+from broker_core.store.io.files import Failpoint, OsFiles
 from broker_core.store.reader import StoreReader
 from broker_core.store.settings import StoreSettings
 from broker_core.store.writer import StoreWriter

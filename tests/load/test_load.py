@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.store.check import check
+from broker_core.store.check.store import check
 from tests.load.loading import PRODUCERS, QUEUES, SENT, load
 
 

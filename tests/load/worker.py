@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from broker_core import open_broker
-from broker_core.clients.remote.client import RemoteBroker
+from broker_core.clients.grpc.client import RemoteBroker
 from broker_core.codec.decode import decode
 from broker_core.types import QueueRef
 from tests.load.loading import APPENDED, SENT

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.codec.checksums import body_crc, body_crcs
-from broker_core.codec.crc32_many import crc32_many
 from broker_core.codec.gather import span_arrays
+from broker_core.codec.hashing.crc import body_crc, body_crcs
+from broker_core.codec.hashing.crc_many import crc32_many
 
 pytestmark = [pytest.mark.property, pytest.mark.usefixtures("either_way")]
 
@@ -51,20 +51,21 @@ LENGTHS = [0, 1, 7, 8, 15, 16, 17, 31, 32, 100, 127, 128, 129, 143, 144, 191, 19
 @pytest.mark.parametrize("is_folded", [True, False], ids=["folded", "tables"])
 def test_kernels_count_texts_of_every_length_at_every_place(is_folded: bool) -> None:
     pytest.importorskip("numba", reason="Numba has no release for this Python yet")
-    from broker_core.codec.compiled import checksums, folding
+    from broker_core.codec.hashing import crc_folding_kernels, crc_kernels
 
-    if is_folded and not folding.can_fold():
+    if is_folded and not crc_folding_kernels.can_fold():
         pytest.skip("this processor does not multiply without carries")
     data = np.random.default_rng(7).integers(0, 256, 10_000, dtype=np.uint8)
-    step = _folding() if is_folded else checksums.step_by_tables
+    step = _folding() if is_folded else crc_kernels.step_by_tables
 
     for number, length in enumerate(LENGTHS):
-        start, blocks = 3 * number, length // folding.BLOCK_BYTES
+        start, blocks = 3 * number, length // crc_folding_kernels.BLOCK_BYTES
         if blocks:
             state = step(data, start, blocks, np.uint32(0xFFFFFFFF)) ^ 0xFFFFFFFF
-            assert state == zlib.crc32(data[start : start + blocks * folding.BLOCK_BYTES].tobytes())
+            end = start + blocks * crc_folding_kernels.BLOCK_BYTES
+            assert state == zlib.crc32(data[start:end].tobytes())
         found = np.empty(1, dtype=np.uint32)
-        checksums.crc32_spans(data, np.array([start]), np.array([length]), found)
+        crc_kernels.crc32_spans(data, np.array([start]), np.array([length]), found)
         assert found[0] == zlib.crc32(data[start : start + length].tobytes())
 
 
@@ -72,7 +73,7 @@ def _folding() -> Callable[..., int]:
     """`fold` as something that Python can call."""
     from numba import njit
 
-    from broker_core.codec.compiled.folding import fold
+    from broker_core.codec.hashing.crc_folding_kernels import fold
 
     def call(data: Any, start: int, blocks: int, state: Any) -> Any:
         return fold(data, start, blocks, state)

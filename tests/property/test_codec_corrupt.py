@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from broker_core.codec.compression import compress, compression_flags
 from broker_core.codec.decode import ALL_COLUMNS, decode, property_columns
-from broker_core.codec.dispatch import dispatch_fields
+from broker_core.codec.dispatch_request import dispatch_fields
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.layout import MAGIC_V2, SYS_FLAG
-from broker_core.codec.names import TAGS
+from broker_core.codec.property_names import TAGS
 from broker_core.codec.record import Record, decode_record
 from broker_core.codec.scan import walk
 from broker_core.errors import CorruptRecordError

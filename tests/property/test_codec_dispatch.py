@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.codec.dispatch import dispatch_fields
+from broker_core.codec.dispatch_request import dispatch_fields
+from broker_core.codec.encode import Outgoing
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.gather import span_arrays
-from broker_core.codec.index_keys import hashes_of
-from broker_core.codec.javahash import hash_spans, index_hash, java_hash, java_hashes
-from broker_core.codec.names import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, UNIQ_KEY
-from broker_core.codec.outgoing import Outgoing
-from broker_core.codec.properties_text import property_parts
+from broker_core.codec.hashing.index_keys import hashes_of
+from broker_core.codec.hashing.java import hash_spans, index_hash, java_hash, java_hashes
+from broker_core.codec.properties.columns import property_parts
+from broker_core.codec.property_names import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, UNIQ_KEY
 from broker_core.codec.record import Record, decode_record
 from broker_core.store.batch import Batch
 from tests.kit.records import laid_out, mixtures

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core.codec.encode import Outgoing, encode
 from broker_core.codec.layout import MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1
-from broker_core.codec.names import SCHEDULE_TOPIC
-from broker_core.codec.outgoing import Outgoing, encode
+from broker_core.codec.property_names import SCHEDULE_TOPIC
 from broker_core.codec.record import (
     Record,
     decode_record,

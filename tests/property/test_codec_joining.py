@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.codec.properties import format_properties
-from broker_core.codec.properties_text import join_properties
+from broker_core.codec.properties.columns import join_properties
+from broker_core.codec.properties.text import format_properties
 
 pytestmark = pytest.mark.usefixtures("either_way")
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.codec.decode import decode
-from broker_core.codec.names import TAGS
-from broker_core.codec.properties import format_properties, parse_properties
-from broker_core.codec.properties_text import join_properties
-from broker_core.codec.property_spans import find_values
+from broker_core.codec.properties.columns import join_properties
+from broker_core.codec.properties.search import find_values
+from broker_core.codec.properties.text import format_properties, parse_properties
+from broker_core.codec.property_names import TAGS
 from broker_core.codec.record import Record
 from tests.kit.records import PROPERTIES, laid_out
 

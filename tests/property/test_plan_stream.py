@@ -22,13 +22,13 @@ from hypothesis.stateful import (
 )
 
 from broker_core.types import LogicalOffset, QueueRef
-from connector.executor import PieceReader
-from connector.microbatch import MicroBatches
-from connector.options import SourceOptions
-from connector.partition import QueuePartition
-from connector.plan.admission import Limits
-from connector.plan.offsets import SourceOffset
-from connector.queues import Queues
+from pyspark_rocketmq.options.options import SourceOptions
+from pyspark_rocketmq.plan.admission import Limits
+from pyspark_rocketmq.plan.offsets import SourceOffset
+from pyspark_rocketmq.source.microbatch import MicroBatches
+from pyspark_rocketmq.source.offset_reader import Queues
+from pyspark_rocketmq.source.partition import QueuePartition
+from pyspark_rocketmq.source.partition_reader import PieceReader
 from tests.kit.clock import ManualClock
 from tests.kit.memory_broker import BROKER_NAME, MemoryBroker
 

@@ -18,13 +18,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from broker_core.broker.dumping import Dump
+from broker_core.broker.dump import Dump
 from broker_core.cli.message_document import message_document
 from broker_core.errors import CorruptRecordError
-from broker_core.store.check import check
-from broker_core.store.checkpoint import read_checkpoint
-from broker_core.store.consume_queue_ext import ConsumeQueueExt
-from broker_core.store.index_file import IndexFile
+from broker_core.store.check.store import check
+from broker_core.store.index.file import IndexFile
+from broker_core.store.queue.ext import ConsumeQueueExt
+from broker_core.store.recovery.checkpoint import read_checkpoint
 from tests.kit import fixtures, stores
 
 pytestmark = pytest.mark.usefixtures("either_way")

@@ -17,11 +17,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.broker.check_back import CheckPolicy, OpenHalves, Step, Verdict, plan
-from broker_core.broker.decisions import Decision, offsets_in, parse_body, runs_of
-from broker_core.broker.op_messages import op_bodies
-from broker_core.broker.transactions import Transactions
-from broker_core.clients.embedded import EmbeddedBroker
+from broker_core.broker.broker import EmbeddedBroker
+from broker_core.broker.transactions.api import Transactions
+from broker_core.broker.transactions.check_back_plan import (
+    CheckPolicy,
+    OpenHalves,
+    Step,
+    Verdict,
+    plan,
+)
+from broker_core.broker.transactions.decisions import Decision, offsets_in, parse_body, runs_of
+from broker_core.broker.transactions.op import op_bodies
 from broker_core.errors import IllegalTransitionError
 from broker_core.types import BatchRef, Receipt
 from tests.kit.transactions import ManualClock, in_pieces, open_store, prepare, visible

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from broker_core.codec.decode import ALL_COLUMNS
-from connector.plan.subscription import Pattern
+from pyspark_rocketmq.plan.subscription import Pattern
 from tests.kit import fixtures
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_core.store.files import Failpoint
+from broker_core.store.io.files import Failpoint
 from tests.kit.pipelines import PER_BATCH, TIMEOUT_S, Pipeline
 from tests.kit.served_child import RestartedBroker
 from tests.spark.conftest import REMOTE_FILES

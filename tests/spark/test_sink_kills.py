@@ -11,7 +11,7 @@ import signal
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_core.store.files import Failpoint
+from broker_core.store.io.files import Failpoint
 from tests.kit.dying_sink import Deed
 from tests.kit.pipelines import PER_BATCH, TIMEOUT_S, Pipeline, driver
 

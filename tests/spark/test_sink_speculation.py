@@ -20,7 +20,7 @@ import pytest
 
 from broker_core.api import Broker
 from broker_core.codec.ids import MAKER_CHARS
-from broker_core.codec.names import DISCARD_TOPIC, HALF_TOPIC
+from broker_core.codec.property_names import DISCARD_TOPIC, HALF_TOPIC
 from tests.kit.meeting_sink import ATTEMPTS, SAVED, WINNERS
 from tests.kit.pipelines import PER_BATCH, ROOT, Pipeline
 from tests.kit.served import served

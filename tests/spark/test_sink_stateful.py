@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from broker_core.store.files import Failpoint
+from broker_core.store.io.files import Failpoint
 from tests.kit.dying_sink import Deed
 from tests.kit.pipelines import TIMEOUT_S, Pipeline
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from connector.lag import Lag, LagListener
+from pyspark_rocketmq.source.lag import Lag, LagListener
 from tests.kit.queries import (
     Delivered,
     finish,

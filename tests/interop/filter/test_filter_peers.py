@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.codec.javahash import java_hash
+from broker_core.codec.hashing.java import java_hash
 from broker_core.errors import FilterSyntaxError
 from broker_core.filter.bloom import BloomShape
 from broker_core.filter.sqlfilter import SqlFilter

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from broker_core import open_broker
 from broker_core.codec.compression import Compression, compress, compression_flags
-from broker_core.codec.outgoing import Outgoing
-from broker_core.codec.properties import format_properties
+from broker_core.codec.encode import Outgoing
+from broker_core.codec.properties.text import format_properties
 from tests.interop.kit.peers import ROOT
 from tests.kit.fixtures import SIZES
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker.offset_tables import ConsumerOffsets, load_delay_offsets
+from broker_core.broker.offsets import ConsumerOffsets, load_delay_offsets
 from broker_core.broker.topics import TopicConfig, TopicTable
 from broker_core.errors import CorruptRecordError
 from tests.kit import fixtures

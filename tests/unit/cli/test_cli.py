@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from broker_core.cli import main
 from broker_core.cli.output import JsonLines
-from broker_core.store.segments import list_segments
+from broker_core.store.io.segments import list_segments
 from tests.kit import fixtures, stores
 
 

@@ -22,7 +22,7 @@ from broker_core.codec.decode import (
 )
 from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.properties import format_properties
+from broker_core.codec.properties.text import format_properties
 from broker_core.codec.record import Record
 from broker_core.errors import CorruptRecordError, RequestError
 from broker_core.types import QueueRef

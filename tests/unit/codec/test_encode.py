@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from broker_core.codec.decode import decode
+from broker_core.codec.encode import Outgoing, encode, record_sizes
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.outgoing import Outgoing, encode, record_sizes
 from broker_core.errors import IllegalMessageError
 
 pytestmark = pytest.mark.usefixtures("either_way")

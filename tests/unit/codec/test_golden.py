@@ -9,18 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from broker_core.codec.checksums import body_crc, body_crcs
 from broker_core.codec.decode import decode
-from broker_core.codec.dispatch import dispatch_fields
+from broker_core.codec.dispatch_request import dispatch_fields
+from broker_core.codec.encode import Outgoing, encode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.gather import span_arrays
+from broker_core.codec.hashing.crc import body_crc, body_crcs
+from broker_core.codec.hashing.java import index_hash, java_hash, java_hashes
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.ids import offset_id, parse_offset_id
-from broker_core.codec.javahash import index_hash, java_hash, java_hashes
 from broker_core.codec.layout import MAGIC_V1, MAGIC_V2
-from broker_core.codec.names import SCHEDULE_TOPIC
-from broker_core.codec.outgoing import Outgoing, encode
-from broker_core.codec.properties import format_properties
+from broker_core.codec.properties.text import format_properties
+from broker_core.codec.property_names import SCHEDULE_TOPIC
 from broker_core.codec.record import (
     Record,
     decode_record,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.javahash import java_hash
-from broker_core.codec.properties import format_properties
+from broker_core.codec.hashing.java import java_hash
+from broker_core.codec.properties.text import format_properties
 from broker_core.codec.record import Record, encode_record
 from broker_core.errors import FilterSyntaxError, RequestError
 from broker_core.filter.bloom import BloomShape
@@ -17,8 +17,8 @@ from broker_core.filter.pipeline import MessageFilter, Pipeline
 from broker_core.filter.registered import RegisteredFilter
 from broker_core.filter.sqlfilter import SqlFilter
 from broker_core.filter.tags import TagFilter
-from broker_core.store.consume_queue import ENTRY
-from broker_core.store.consume_queue_ext import ExtUnits, address_of
+from broker_core.store.queue.consume_queue import ENTRY
+from broker_core.store.queue.ext import ExtUnits, address_of
 from broker_core.types import QueueRef
 
 pytestmark = pytest.mark.usefixtures("either_way")

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from broker_core.codec.javahash import java_hash
+from broker_core.codec.hashing.java import java_hash
 from broker_core.errors import FilterSyntaxError
 from broker_core.filter.tags import TagFilter
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker_core.clients.embedded import EmbeddedBroker
+from broker_core.broker.broker import EmbeddedBroker
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.layout import MAGIC_V2, SysFlag
 from broker_core.codec.record import Record, encode_record

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker_core import PermissionDeniedError, RequestError, TopicNotFoundError, open_broker
-from broker_core.service.credentials import hash_secret
+from broker_core.service.auth.credentials import hash_secret
 from tests.contract.test_messages import outgoing
 from tests.kit.served import served
 

@@ -9,16 +9,16 @@ from typing import cast
 import pytest
 
 from broker_core.errors import OffsetRangeError, RequestError
-from broker_core.service import arrivals
-from broker_core.service.arrivals import Arrivals, Piece
-from broker_core.service.calls import Call
-from broker_core.service.core import Core
-from broker_core.service.identity import ANYONE
-from broker_core.service.reading import Reading
+from broker_core.service import arrival_notifier
+from broker_core.service.arrival_notifier import Arrivals, Piece
+from broker_core.service.auth.identity import ANYONE
+from broker_core.service.broker_pool import Core
+from broker_core.service.core.read import Reading
+from broker_core.service.core.rpc import Call
 from broker_core.store.settings import StoreSettings
-from broker_core.wire import broker_pb2 as pb
-from broker_core.wire.frames import unpack
-from broker_core.wire.limits import Limits
+from broker_core.wire.core import broker_pb2 as pb
+from broker_core.wire.core.frames import unpack
+from broker_core.wire.core.limits import Limits
 from tests.contract.test_messages import outgoing
 from tests.kit.served import SMALL_FILES
 
@@ -98,7 +98,7 @@ def test_what_memory_can_not_give_comes_from_the_files(core: Core, more: dict[st
 def test_a_follower_that_is_behind_reads_files_until_it_has_caught_up(
     core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrivals, "KEPT_PIECES", 2)
+    monkeypatch.setattr(arrival_notifier, "KEPT_PIECES", 2)
     followed = pull(core, follow=True)
     send(core, b"0")
     next(followed)
@@ -135,7 +135,7 @@ def test_a_queue_of_another_broker_is_refused(core: Core) -> None:
 
 
 def test_only_the_last_pieces_of_followed_queues_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrivals, "KEPT_BYTES", 10)
+    monkeypatch.setattr(arrival_notifier, "KEPT_BYTES", 10)
     kept = Arrivals()
     kept.keep(QUEUE, Piece(0, 1, b"nobody follows"))
 

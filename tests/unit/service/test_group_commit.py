@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from broker_core.codec.outgoing import Outgoing, encode
+from broker_core.codec.encode import Outgoing, encode
 from broker_core.errors import (
     PermissionDeniedError,
     RequestError,
@@ -18,7 +18,7 @@ from broker_core.errors import (
     UnavailableError,
 )
 from broker_core.service.admission import Records
-from broker_core.service.core import Core
+from broker_core.service.broker_pool import Core
 from broker_core.service.group_commit import GroupCommit, Job
 from broker_core.store.settings import StoreSettings
 

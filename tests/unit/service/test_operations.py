@@ -14,7 +14,7 @@ from broker_core.service.health import HEALTH_SERVICE
 from broker_core.service.main import BrokerProcess
 from broker_core.service.metrics import Histogram
 from broker_core.service.settings import ServiceSettings
-from broker_core.store.check import check
+from broker_core.store.check.store import check
 from tests.contract.test_messages import outgoing
 from tests.kit.served import served
 from tests.kit.transactions import ManualClock

@@ -9,8 +9,8 @@ import pytest
 
 from broker_core import open_broker
 from broker_core.codec.record import property_crc_matches
-from broker_core.store.check import check
-from broker_core.store.segments import list_segments
+from broker_core.store.check.store import check
+from broker_core.store.io.segments import list_segments
 from tests.kit import fixtures
 from tests.kit.served import served
 
@@ -19,7 +19,7 @@ def test_a_server_uses_bitmaps_and_logs_what_each_stage_did(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = fixtures.extract("bloom-5.5", tmp_path)
-    caplog.set_level(logging.INFO, "broker_core.service.reading")
+    caplog.set_level(logging.INFO, "broker_core.service.core.read")
     config = {name: str(size) for name, size in fixtures.SIZES.items()}
 
     with served(root, config) as process, open_broker(process.address) as broker:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from broker_core import DiskFullError, StorageError
 from broker_core.errors import ConfigError
-from broker_core.service.core import Core
+from broker_core.service.broker_pool import Core
+from broker_core.service.dedup import Attempt, Repeats, RequestName
 from broker_core.service.group_commit import GroupCommit, Job
-from broker_core.service.repeats import Attempt, Repeats, RequestName
 from broker_core.service.settings import ServiceSettings
 from broker_core.service.transient_pool import Committer, PooledWriter
-from broker_core.store.check import check
+from broker_core.store.check.store import check
 from broker_core.store.settings import StoreSettings
 from broker_core.types import AppendResult
 from tests.contract.test_messages import outgoing

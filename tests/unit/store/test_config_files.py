@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from broker_core.errors import CorruptRecordError
 from broker_core.store import config_files
-from broker_core.store.files import OsFiles
+from broker_core.store.io.files import OsFiles
 
 
 @pytest.mark.parametrize(

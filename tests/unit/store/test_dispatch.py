@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from broker_core.errors import IllegalMessageError
 from broker_core.store.dispatch import group_by_queue
-from broker_core.store.log_writer import place
+from broker_core.store.log.writer import place
 
 pytestmark = pytest.mark.usefixtures("either_way")
 

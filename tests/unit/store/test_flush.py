@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from broker_core.errors import StorageError
-from broker_core.store.checkpoint import read_checkpoint
 from broker_core.store.flush import BackgroundFlush, dirty_since
-from broker_core.store.marks import read_marks
+from broker_core.store.recovery.checkpoint import read_checkpoint
+from broker_core.store.recovery.shutdown_state import read_marks
+from broker_core.store.recovery.tail import Tail, TailState
 from broker_core.store.session import SessionOptions
-from broker_core.store.tail import Tail, TailState
 from broker_core.store.writer import StoreWriter
 from tests.kit.batches import SMALL, QuickFiles, batch, named, ticking
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.errors import StorageError, StoreLockedError
-from broker_core.store.files import OsFiles
+from broker_core.store.io.files import OsFiles
 from broker_core.store.lock import LockHolder, StoreLock, lock_holder
 
 # A stand-in for Apache's broker: a POSIX record lock on byte 0, held until its input ends.
@@ -25,7 +25,7 @@ sys.stdin.read()
 OURS = """
 import sys
 from pathlib import Path
-from broker_core.store.files import OsFiles
+from broker_core.store.io.files import OsFiles
 from broker_core.store.lock import StoreLock
 lock = StoreLock(Path(sys.argv[1]), OsFiles())
 lock.acquire(0)

@@ -11,10 +11,10 @@ import pytest
 
 from broker_core.codec.decode import decode
 from broker_core.errors import CorruptRecordError, OffsetRangeError
-from broker_core.store.commit_log import CommitLog
-from broker_core.store.consume_queue import ENTRY, ConsumeQueue
+from broker_core.store.io.segments import list_segments, segment_name
+from broker_core.store.log.commit_log import CommitLog
+from broker_core.store.queue.consume_queue import ENTRY, ConsumeQueue
 from broker_core.store.reader import StoreReader
-from broker_core.store.segments import list_segments, segment_name
 from broker_core.store.settings import StoreSettings
 from tests.kit import fixtures, stores
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from broker_core.store.io.segments import Segment
 from broker_core.store.retention import DatedSegment, before, expired, is_delete_hour
-from broker_core.store.segments import Segment
 from broker_core.store.settings import StoreSettings
 
 HOUR_MS = 3_600_000

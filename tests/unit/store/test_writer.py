@@ -18,14 +18,14 @@ from broker_core.errors import (
     StoreLockedError,
     StoreNotFoundError,
 )
-from broker_core.store.checkpoint import read_checkpoint
-from broker_core.store.files import Bytes, Files, OsFiles
+from broker_core.store.io.files import Bytes, Files, OsFiles
 from broker_core.store.lock import StoreLock
-from broker_core.store.marks import read_marks
-from broker_core.store.recovery import RecoveryKind, plan
+from broker_core.store.recovery.checkpoint import read_checkpoint
+from broker_core.store.recovery.plan import RecoveryKind, plan
+from broker_core.store.recovery.shutdown_state import read_marks
+from broker_core.store.recovery.tail import Tail, TailState
 from broker_core.store.session import SessionOptions
 from broker_core.store.settings import StoreSettings
-from broker_core.store.tail import Tail, TailState
 from broker_core.store.writer import StoreWriter
 from tests.kit.batches import (
     SMALL,

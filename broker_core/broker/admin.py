@@ -1,0 +1,111 @@
+"""Administration: changes to a store's configuration, each under the store's lock.
+
+A change reads the files again once it holds the lock, so that two processes can't undo each
+other's, and is durable when it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker_core.broker.catalog import TOPICS_FILE
+from broker_core.broker.offsets import ConsumerOffsets
+from broker_core.broker.topics import MAX_QUEUES, TopicConfig, TopicTable
+from broker_core.codec.legal_names import check_group, check_topic
+from broker_core.errors import RequestError, TopicExistsError, TopicNotFoundError
+from broker_core.store import config_files
+
+if TYPE_CHECKING:
+    from broker_core.broker.catalog import Catalog
+    from broker_core.store.writer import StoreWriter
+
+CONSUMER_OFFSETS_FILE = Path("config") / "consumerOffset.json"
+
+
+class Administration:
+    """Topics and consumer offsets of one store, open for change."""
+
+    def __init__(self, catalog: Catalog, writer: StoreWriter, clock_ms: Callable[[], int]) -> None:
+        self._catalog = catalog
+        self._writer = writer
+        self._clock_ms = clock_ms
+
+    def create_topic(self, topic: str, queues: int, *, exist_ok: bool) -> None:
+        """Make a topic; TopicExistsError unless `exist_ok`, which leaves one as it is."""
+        _check_queues(check_topic(topic), queues)
+        with self._writer.turn("create a topic"):
+            if not self._exists(topic):
+                created = TopicConfig(topic, queues, queues)
+                self._save(TOPICS_FILE, self._catalog.table().put(created))
+                return
+        if not exist_ok:
+            message = (
+                f"Topic {topic} exists already in {self._writer.root}; pass exist_ok=True "
+                f"(--exist-ok) to go on with it."
+            )
+            raise TopicExistsError(message)
+
+    def add_queues(self, topic: str, total: int) -> None:
+        """Let a topic have `total` queues; only growth is allowed."""
+        _check_queues(topic, total)
+        with self._writer.turn("add queues"):
+            config = self._catalog.config(topic)
+            held = max(config.read_queues, config.write_queues)
+            if total < held:
+                message = (
+                    f"Topic {topic} has {held} queues and can't have {total}: queues are only "
+                    f"ever added, or their messages would be lost."
+                )
+                raise RequestError(message)
+            grown = replace(config, read_queues=total, write_queues=total)
+            self._save(TOPICS_FILE, self._catalog.table().put(grown))
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic, its queues and groups' offsets in it; its records stay in the log.
+
+        The configuration goes first: a crash in between leaves a topic that still has its queues
+        and can be deleted again.
+        """
+        with self._writer.turn("delete a topic"):
+            self._catalog.config(topic)
+            self._save(TOPICS_FILE, self._catalog.table().remove(topic))
+            offsets = load_consumer_offsets(self._writer.root)
+            if any(topic == name for name, _ in offsets.offsets):
+                self._save(CONSUMER_OFFSETS_FILE, offsets.without_topic(topic))
+            self._writer.delete_queues(topic)
+
+    def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Record where a group will read next."""
+        check_group(group)
+        if offset < 0:
+            message = f"Offset {offset} of group {group} is negative; offsets start at 0."
+            raise RequestError(message)
+        with self._writer.turn("commit an offset"):
+            offsets = load_consumer_offsets(self._writer.root)
+            self._save(CONSUMER_OFFSETS_FILE, offsets.put(group, topic, queue_id, offset))
+
+    def _exists(self, topic: str) -> bool:
+        try:
+            self._catalog.config(topic)
+        except TopicNotFoundError:
+            return False
+        return True
+
+    def _save(self, file: Path, table: TopicTable | ConsumerOffsets) -> None:
+        with self._writer.turn("save the configuration") as parts:
+            document = table.document(self._clock_ms())
+            config_files.persist(parts.files, self._writer.root / file, document)
+
+
+def load_consumer_offsets(root: Path) -> ConsumerOffsets:
+    """Return the consumer offsets of a store as they are on disk."""
+    return ConsumerOffsets.load(root / CONSUMER_OFFSETS_FILE)
+
+
+def _check_queues(topic: str, queues: int) -> None:
+    if not 1 <= queues <= MAX_QUEUES:
+        message = f"Topic {topic} can't have {queues} queues; give 1 to {MAX_QUEUES}."
+        raise RequestError(message)

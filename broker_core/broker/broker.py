@@ -1,0 +1,402 @@
+"""The embedded broker: a store's files, opened in this process.
+
+Reading maps the files and needs nobody's permission; it sees what consume queues show, as soon as a
+writer has put it there. Writing takes the store's lock for each call (store/writer.py), so several
+processes may hold a store open with mode="rw" and take turns. With mode="r" nothing is ever created
+or changed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
+from broker_core.broker.admin import Administration, load_consumer_offsets
+from broker_core.broker.catalog import Catalog
+from broker_core.broker.query import APACHE_LIMIT, as_table, find_by_id, find_by_key
+from broker_core.broker.topics import PERM_WRITE
+from broker_core.broker.transactions.api import Transactions
+from broker_core.closing import Closing
+from broker_core.codec.hashing.java import index_hash, java_hash
+from broker_core.codec.ids import UniqueIds, offset_id
+from broker_core.codec.legal_names import check_group
+from broker_core.codec.message import message_properties, single_message
+from broker_core.errors import IllegalMessageError, PermissionDeniedError, RequestError
+from broker_core.filter.counts import FilterCount
+from broker_core.filter.pipeline import (
+    EXAMINED_BYTES,
+    EXAMINED_ROWS,
+    MessageFilter,
+    Pipeline,
+)
+from broker_core.filter.registered import Registrations
+from broker_core.read_spec import TableWish, range_between, require_batch_limits
+from broker_core.store.format_check import require_log, require_store
+from broker_core.store.io.files import storage_error
+from broker_core.store.reader import StoreReader
+from broker_core.store.session import SessionOptions, now_ms
+from broker_core.store.settings import StoreSettings
+from broker_core.store.writer import StoreWriter
+from broker_core.types import LogicalOffset, OffsetRange, PhysicalOffset, QueueRef, SendResult
+
+if TYPE_CHECKING:
+    from broker_core.broker.topics import TopicConfig
+    from broker_core.codec.encode import Outgoing
+    from broker_core.codec.frames import FrameBatch
+    from broker_core.store.recovery.plan import Progress
+    from broker_core.types import AppendResult, TopicInfo
+
+
+class EmbeddedBroker(Closing):
+    """A Broker (api.py) over a store on this machine. Not thread-safe."""
+
+    def __init__(
+        self,
+        address: str,
+        reader: StoreReader,
+        writer: StoreWriter | None = None,
+        *,
+        clock_ms: Callable[[], int] = now_ms,
+    ) -> None:
+        self._address = address
+        self.reader = reader
+        self._writer = writer
+        self._clock_ms = clock_ms
+        self.catalog = Catalog(reader)
+        self._registrations = Registrations(reader.root)
+        self._filter_count = FilterCount()
+        self._unique_ids = UniqueIds()
+        self._turn = random.randrange(1 << 16)
+        if writer is not None:
+            writer.before_delete = self.transactions.keep_decisions
+
+    @classmethod
+    def open(
+        cls,
+        address: str,
+        root: Path,
+        *,
+        mode: str = "r",
+        create: bool = False,
+        config: str | os.PathLike[str] | Mapping[str, object] | None = None,
+        progress: Progress | None = None,
+    ) -> EmbeddedBroker:
+        """Open the store at `root`; see broker_core.open_broker.
+
+        With mode="rw" a store that was not closed cleanly is recovered first, and `progress` is
+        told how far that is.
+        """
+        settings = StoreSettings.load(config)
+        options = SessionOptions(progress=progress)
+        try:
+            if mode == "r":
+                require_store(root, settings.commit_log_directories(root))
+                require_log(root, settings.commit_log_directories(root))
+                agree = settings.agreeing_with if settings.given else settings.recalling
+                return cls(address, StoreReader(root, agree(root), progress=progress))
+            writer = StoreWriter.open(root, settings, create=create, options=options)
+        except OSError as error:
+            raise storage_error(error, "open the store", root) from error
+        return cls(address, StoreReader(root, writer.settings), writer)
+
+    @property
+    def address(self) -> str:
+        """The address it was opened with."""
+        return self._address
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the store is still the one at its path, not deleted nor replaced by another."""
+        return self.reader.is_in_place
+
+    @property
+    def writer(self) -> StoreWriter:
+        """The store's writer; RequestError if the broker was opened for reading."""
+        if self._writer is None:
+            message = (
+                f"The store at {self.reader.root} was opened with mode='r', which changes nothing; "
+                f"open it with mode='rw' to write."
+            )
+            raise RequestError(message)
+        return self._writer
+
+    def close(self) -> None:
+        """Flush what was written and give back files; batches handed out stay valid."""
+        if self._writer is not None:
+            self._writer.close()
+        self.reader.close()
+
+    # Topics
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        self.reader.refresh()
+        return self.catalog.names()
+
+    def describe(self, topic: str) -> TopicInfo:
+        """Return what there is to know of a topic."""
+        self.reader.refresh()
+        return self.catalog.describe(topic)
+
+    def create_topic(self, topic: str, queues: int = 4, *, exist_ok: bool = False) -> TopicInfo:
+        """Make a topic; TopicExistsError unless `exist_ok`, which leaves one as it is."""
+        self._administration.create_topic(topic, queues, exist_ok=exist_ok)
+        return self.describe(topic)
+
+    def add_queues(self, topic: str, total: int) -> TopicInfo:
+        """Let a topic have `total` queues; only growth is allowed."""
+        self._administration.add_queues(topic, total)
+        return self.describe(topic)
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic, its queues and groups' offsets in it; its records stay in the log."""
+        self._administration.delete_topic(topic)
+
+    @property
+    def _administration(self) -> Administration:
+        return Administration(self.catalog, self.writer, self._clock_ms)
+
+    # Offsets
+
+    def offsets(self, topic: str) -> dict[QueueRef, tuple[LogicalOffset, LogicalOffset]]:
+        """Return (min, max) of every readable queue; (0, 0) for one that never held any."""
+        self.reader.refresh()
+        config = self.catalog.config(topic)
+        held = set(self.catalog.queue_ids(topic))
+        found = {}
+        for queue_id in range(config.read_queues):
+            bounds = self.reader.queue_range(topic, queue_id) if queue_id in held else (0, 0)
+            ref = self.catalog.ref(topic, queue_id)
+            found[ref] = (LogicalOffset(bounds[0]), LogicalOffset(bounds[1]))
+        return found
+
+    def offset_at(
+        self, topic: str, queue_id: int, timestamp_ms: int, *, broker_name: str | None = None
+    ) -> LogicalOffset:
+        """Return the first offset whose store time is at or after `timestamp_ms`, else the max."""
+        self._require(topic, queue_id, broker_name)
+        return LogicalOffset(self.reader.search_time(topic, queue_id, timestamp_ms))
+
+    def consumer_offsets(self, group: str, topic: str) -> dict[QueueRef, LogicalOffset]:
+        """Return where a group will read next; queues it never read are absent."""
+        check_group(group)
+        self.catalog.config(topic)
+        known = load_consumer_offsets(self.reader.root).of(group, topic)
+        return {
+            self.catalog.ref(topic, queue_id): LogicalOffset(offset)
+            for queue_id, offset in sorted(known.items())
+        }
+
+    def commit_offset(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        broker_name: str | None = None,
+    ) -> None:
+        """Record durably where a group will read next."""
+        self._require(topic, queue_id, broker_name)
+        self._administration.commit_offset(group, topic, queue_id, offset)
+
+    def _require(self, topic: str, queue_id: int, broker_name: str | None) -> None:
+        self.reader.refresh()
+        ours = self.reader.settings.broker_name
+        if broker_name not in (None, ours):
+            message = (
+                f"The store at {self.reader.root} is broker {ours}, but {broker_name} was asked "
+                f"for; set brokerName in the configuration if it should be called so."
+            )
+            raise RequestError(message)
+        self.catalog.require_queue(topic, queue_id)
+
+    # Reading
+
+    def pull(
+        self,
+        wanted: OffsetRange,
+        *,
+        message_filter: MessageFilter | None = None,
+        batch_rows: int = DEFAULT_BATCH_ROWS,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+        verify: bool | None = None,
+    ) -> Iterator[FrameBatch]:
+        """Return the messages of a range as frame batches, filtered before they are copied."""
+        require_batch_limits(batch_rows, batch_bytes)
+        queue = wanted.queue
+        self._require(queue.topic, queue.queue_id, queue.broker_name)
+        pipeline = self._pipeline(queue.topic, message_filter)
+        limits = (batch_rows, batch_bytes) if pipeline is None else (EXAMINED_ROWS, EXAMINED_BYTES)
+        frames = self.reader.frames(
+            queue.topic,
+            queue.queue_id,
+            wanted.start,
+            wanted.end,
+            select=pipeline.select_entries if pipeline and pipeline.selects_entries else None,
+            batch_rows=limits[0],
+            batch_bytes=limits[1],
+            verify=verify,
+        )
+        if pipeline is None:
+            return frames
+        return pipeline.survivors(frames, batch_rows, batch_bytes)
+
+    def _pipeline(self, topic: str, message_filter: MessageFilter | None) -> Pipeline | None:
+        if message_filter is None:
+            return None
+        registration = None
+        # Which filters a broker had registered when it was killed, nobody knows.
+        if message_filter.sql is not None and self.reader.state.is_clean:
+            registration = self._registrations.find(topic, message_filter.sql.text)
+        pipeline = Pipeline(message_filter, registration)
+        pipeline.count = self._filter_count
+        return pipeline
+
+    @property
+    def filter_count(self) -> FilterCount:
+        """What all filters have done since the broker was opened, stage by stage."""
+        return self._filter_count + FilterCount()
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int = 0,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        tags: str | None = None,
+        sql: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Return a range of one queue as a table, bodies checked."""
+        wish = TableWish.of(columns, tags, sql)
+        self._require(topic, queue_id, None)
+        bounds = self.reader.queue_range(topic, queue_id)
+        wanted = range_between(self.catalog.ref(topic, queue_id), bounds, start, end)
+        frames = self.pull(wanted, message_filter=wish.message_filter, verify=True)
+        return wish.table(frames, wanted.queue)
+
+    def query(self, topic: str, key: str, limit: int = APACHE_LIMIT) -> pa.Table:
+        """Return messages with a key or unique key, all columns, by physical offset."""
+        self.reader.refresh()
+        self.catalog.config(topic)
+        return as_table(find_by_key(self.reader, topic, key, limit), self.reader)
+
+    def message(self, message_id: str) -> pa.Table:
+        """Return the message with a unique or offset id, one row."""
+        found = find_by_id(self.reader, self.topics(), message_id)
+        return as_table([found], self.reader)
+
+    # Writing
+
+    def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: Sequence[str] | str | None = None,
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        sharding_key: str | None = None,
+        delay_level: int = 0,
+    ) -> SendResult:
+        """Append one message and return where it lies.
+
+        A delayed one lies in the schedule topic until it is due.
+        """
+        levels = len(self.writer.settings.delay_levels_ms)
+        config = self._writable(topic)
+        if not 0 <= delay_level <= levels:
+            message = f"Delay level {delay_level} for topic {topic} is not one of 1 to {levels}."
+            raise IllegalMessageError(message)
+        unique_key = self._unique_key()
+        stored = message_properties(
+            topic,
+            unique_key,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+            sharding_key=sharding_key,
+        )
+        queue = self._choose_queue(config, queue_id, sharding_key)
+        outgoing = single_message(
+            topic, queue, body, stored, self._clock_ms(), delay_level=delay_level
+        )
+        host = self.writer.settings.store_host
+        placed = self.writer.append(replace(outgoing, store_host=host))
+        physical_offset = int(placed.physical_offsets[0])
+        return SendResult(
+            topic=outgoing.topics[0],
+            broker_name=self.reader.settings.broker_name,
+            queue_id=int(placed.queue_ids[0]),
+            queue_offset=LogicalOffset(int(placed.queue_offsets[0])),
+            msg_id=unique_key,
+            offset_msg_id=offset_id(host, physical_offset),
+            physical_offset=PhysicalOffset(physical_offset),
+        )
+
+    def append(
+        self, messages: Outgoing, *, flush: str | None = None, wants_places: bool = True
+    ) -> AppendResult:
+        """Append a batch in one go; all of it or nothing."""
+        writer = self.writer
+        for code, topic in enumerate(messages.topics):
+            queue_ids = messages.queue_ids[messages.topic_codes == code]
+            extremes = (int(queue_ids.min()), int(queue_ids.max())) if len(queue_ids) else ()
+            self.require_writable(topic, *extremes)
+        stored = replace(messages, store_host=writer.settings.store_host)
+        return writer.append(stored, flush=flush)
+
+    def require_writable(self, topic: str, *queue_ids: int) -> None:
+        """Raise unless messages may be sent to these queues of a topic."""
+        config = self._writable(topic)
+        for queue_id in queue_ids:
+            config.check_queue(queue_id)
+
+    def _writable(self, topic: str) -> TopicConfig:
+        config = self.catalog.config(topic)
+        if not config.perm & PERM_WRITE:
+            message = (
+                f"Topic {topic} is not writable (perm {config.perm}); give it perm "
+                f"{config.perm | PERM_WRITE} to write to it."
+            )
+            raise PermissionDeniedError(message)
+        return config
+
+    def _choose_queue(
+        self, config: TopicConfig, queue_id: int | None, sharding_key: str | None
+    ) -> int:
+        if queue_id is not None:
+            return config.check_queue(queue_id)
+        if sharding_key:
+            return index_hash(java_hash(sharding_key)) % config.write_queues
+        self._turn += 1
+        return self._turn % config.write_queues
+
+    def _unique_key(self) -> str:
+        if self._unique_ids.process_id != os.getpid():
+            self._unique_ids = UniqueIds()
+        return self._unique_ids.make(1, self._clock_ms()).tobytes().decode("ascii")
+
+    @cached_property
+    def transactions(self) -> Transactions:
+        """The store's transactions; RequestError if the broker was opened for reading."""
+        return Transactions(
+            self.reader, self.writer, self.catalog, self._administration, self._clock_ms
+        )
+
+    def delete_before(self, physical_offset: int) -> int:
+        """Delete whole commit-log files that end at or before an offset; the new log minimum."""
+        remaining = self.writer.delete_before(physical_offset)
+        self.reader.refresh()
+        return remaining

@@ -1,0 +1,1 @@
+"""Delayed messages: levels, and their delivery when they are due."""

@@ -1,0 +1,333 @@
+"""Transactions of one store: single messages as RocketMQ's clients know them, and whole batches.
+
+A message that is prepared is durable and invisible (half_messages.py) until it is ended: committed,
+rolled back, or left open to be asked about (check_back.py). A batch is prepared by many and decided
+by one (decisions.py). The topics this needs are created when they are first used.
+
+Embedded brokers have no clock of their own, so check-back and the delivery of delayed messages run
+along with commits, as often as they should.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker_core.broker.delay.delivery import DelayedDelivery
+from broker_core.broker.transactions.check_back import CheckBack, read_progress
+from broker_core.broker.transactions.check_back_plan import CheckPolicy
+from broker_core.broker.transactions.commit import BatchCommits, BatchTools
+from broker_core.broker.transactions.half import as_halves
+from broker_core.broker.transactions.half_blocks import BLOCK_ROWS
+from broker_core.broker.transactions.journal import DecisionJournal
+from broker_core.broker.transactions.op import OP_QUEUE
+from broker_core.broker.transactions.resolved import HalfFates
+from broker_core.broker.transactions.settle import (
+    PIECE_BYTES,
+    PIECE_ROWS,
+    HalfSettling,
+    SettledElsewhereError,
+)
+from broker_core.codec.ids import UniqueIds
+from broker_core.codec.message import message_properties, single_message
+from broker_core.codec.property_names import (
+    BATCH_TOPIC,
+    DISCARD_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    PRODUCER_GROUP,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    TRANSACTION_ID,
+    TRANSACTION_PREPARED,
+)
+from broker_core.errors import (
+    BrokerError,
+    IllegalTransitionError,
+    TransactionError,
+    UnknownTransactionError,
+)
+from broker_core.store.batch import Batch
+from broker_core.types import Fate, HalfMessage, LogicalOffset, PhysicalOffset
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.api import TransactionListener
+    from broker_core.broker.admin import Administration
+    from broker_core.broker.catalog import Catalog
+    from broker_core.codec.encode import Outgoing
+    from broker_core.codec.record import Record
+    from broker_core.store.reader import StoreReader
+    from broker_core.store.writer import StoreWriter
+    from broker_core.types import (
+        BatchOutcome,
+        BatchRef,
+        CheckBackReport,
+        Prepared,
+        Receipt,
+    )
+
+_DELIVERY_INTERVAL_MS = 1000
+TOPICS = (HALF_TOPIC, OP_TOPIC, BATCH_TOPIC, DISCARD_TOPIC)
+
+
+class Transactions:
+    """See the module. Not thread-safe; several processes may each have one."""
+
+    def __init__(
+        self,
+        reader: StoreReader,
+        writer: StoreWriter,
+        catalog: Catalog,
+        administration: Administration,
+        clock_ms: Callable[[], int],
+        *,
+        piece_rows: int = PIECE_ROWS,
+        piece_bytes: int = PIECE_BYTES,
+        block_rows: int = BLOCK_ROWS,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._catalog = catalog
+        self._administration = administration
+        self._clock_ms = clock_ms
+        self._tools = BatchTools(
+            reader,
+            writer,
+            DecisionJournal(reader),
+            HalfSettling(reader, writer, clock_ms, piece_rows=piece_rows, piece_bytes=piece_bytes),
+            lambda: read_progress(reader.root).half_offset,
+            clock_ms,
+            block_rows,
+        )
+        self._commits = BatchCommits(self._tools)
+        self._listeners: dict[str, TransactionListener] = {}
+        self._unique_ids = UniqueIds()
+        self._turn = 0
+        self._delivery = DelayedDelivery(reader, writer, catalog, self._tools.journal, clock_ms)
+        self._last_round_ms: int | None = None
+        self._last_delivery_ms: int | None = None
+
+    # Batches
+
+    def is_batch_decided(self, batch: BatchRef) -> bool:
+        """Whether a batch, or a later one of its owner, is committed: it need not be prepared."""
+        return self._commits.is_decided(batch)
+
+    def prepare_batch(
+        self,
+        batch: BatchRef,
+        attempt: str,
+        messages: Outgoing,
+        *,
+        is_first: bool,
+        flush: str | None = None,
+    ) -> Prepared:
+        """Store messages of one attempt at a part of a batch, in half blocks.
+
+        Their unique keys begin with `attempt`, which no other attempt ever uses, and their
+        properties say that they are transactional. `is_first`: the attempt has none yet.
+        """
+        self._require_topics()
+        stored = replace(messages, store_host=self._writer.settings.store_host)
+        return self._commits.prepare(batch, attempt, stored, is_first=is_first, flush=flush)
+
+    def prepare_records(
+        self,
+        batch: BatchRef,
+        attempt: str,
+        records: Batch,
+        *,
+        is_first: bool,
+        flush: str | None = None,
+    ) -> Prepared:
+        """The same for messages that are encoded already, as those from another machine are."""
+        self._require_topics()
+        return self._commits.prepare(batch, attempt, records, is_first=is_first, flush=flush)
+
+    def commit_batch(
+        self,
+        batch: BatchRef,
+        receipts: Sequence[Receipt],
+        *,
+        run: str = "",
+        keep: bool = True,
+        flush: str | None = None,
+    ) -> BatchOutcome:
+        """Commit what some attempts prepared; once, however often it is asked for.
+
+        When it returns, all of it is visible. `keep` False: nobody will ask for this batch again
+        once this returns. IllegalTransitionError if part of it was rolled back meanwhile.
+        """
+        outcome = self._commits.commit(batch, receipts, run=run, keep=keep, flush=flush)
+        self.look_after()
+        return outcome
+
+    def abort_batch(
+        self, batch: BatchRef, receipts: Sequence[Receipt], *, flush: str | None = None
+    ) -> None:
+        """Roll back what some attempts prepared; a batch that is committed stays committed."""
+        self._commits.abort(batch, receipts, flush=flush)
+
+    def keep_decisions(self, physical_offset: int) -> None:
+        """Carry decisions that are still needed out of the part of the log that will be deleted."""
+        needed = self._tools.journal.needed(physical_offset)
+        if needed:
+            host = self._writer.settings.store_host
+            self._writer.append(self._tools.journal.records(needed, self._clock_ms(), host))
+
+    # Single messages
+
+    def prepare(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        group: str,
+        tags: str | None = None,
+        keys: Sequence[str] | str | None = None,
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+    ) -> HalfMessage:
+        """Append one half message for a producer group; `end` decides it."""
+        self._require_topics()
+        config = self._catalog.config(topic)
+        self._turn += 1
+        queue = self._turn % config.write_queues if queue_id is None else queue_id
+        key = self._unique_ids.make(1, self._clock_ms()).tobytes().decode("ascii")
+        stored = message_properties(topic, key, tags=tags, keys=keys, properties=properties)
+        stored |= {TRANSACTION_PREPARED: "true", PRODUCER_GROUP: group, TRANSACTION_ID: key}
+        message = single_message(topic, queue, body, stored, self._clock_ms())
+        host = self._writer.settings.store_host
+        since = self._reader.queue_range(OP_TOPIC, OP_QUEUE)[1]
+        placed = self._writer.append(replace(as_halves(message), store_host=host))
+        return HalfMessage(
+            topic,
+            queue,
+            key,
+            group,
+            LogicalOffset(int(placed.queue_offsets[0])),
+            PhysicalOffset(int(placed.physical_offsets[0])),
+            LogicalOffset(since),
+        )
+
+    def end(self, half: HalfMessage, fate: Fate) -> None:
+        """Commit a half message or roll it back; UNKNOWN leaves it to check-back.
+
+        UnknownTransactionError if it is none of the group's, IllegalTransitionError if it is
+        decided already, or was given up.
+        """
+        self._require_half(half)
+        if fate is Fate.UNKNOWN:
+            return
+        offsets = np.array([half.half_offset], dtype=np.int64)
+        fates = HalfFates(self._reader, half.since)
+        settling = self._tools.settling
+        is_commit = fate is Fate.COMMIT
+        settlement = next(settling.commits(offsets)) if is_commit else settling.settlement(offsets)
+        try:
+            settling.settle(settlement, fates)
+        except SettledElsewhereError as error:
+            message = (
+                f"Transaction {half.transaction_id} of group {half.group} can't {fate.value}: half "
+                f"message {half.half_offset} is decided already, or was given up."
+            )
+            raise IllegalTransitionError(message) from error
+
+    def _require_half(self, half: HalfMessage) -> None:
+        where = f"half message {half.half_offset} at physical offset {half.physical_offset}"
+        try:
+            record = self._reader.record_at(half.physical_offset)
+        except BrokerError as error:
+            message = f"There is no {where}: {error}"
+            raise UnknownTransactionError(message) from error
+        found = (record.topic, record.queue_offset, record.property_map.get(PRODUCER_GROUP))
+        if found != (HALF_TOPIC, half.half_offset, half.group):
+            message = (
+                f"There is no {where} of group {half.group}: message {record.queue_offset} of "
+                f"{record.topic}, group {found[2]}, lies there."
+            )
+            raise UnknownTransactionError(message)
+        if half.half_offset < self._tools.checked_to():
+            fates = HalfFates(self._reader, half.since)
+            if not fates.are_decided(np.array([half.half_offset])).any():
+                message = f"Check-back of another broker took over {where}; it answers for it now."
+                raise IllegalTransitionError(message)
+
+    # Check-back
+
+    def listen(self, group: str, listener: TransactionListener) -> None:
+        """Let a listener answer for a producer group's half messages when they are checked."""
+        self._listeners[group] = listener
+
+    def check_back(self) -> CheckBackReport:
+        """Look after all half messages that are open: one round, now."""
+        self._require_topics()
+        self._last_round_ms = self._clock_ms()
+        return self._check_back.round(self._last_round_ms)
+
+    def deliver_due(self) -> int:
+        """Deliver the delayed messages that are due; how many that were."""
+        self._require_topics()
+        self._last_delivery_ms = self._clock_ms()
+        return self._delivery.deliver_due()
+
+    def look_after(self) -> None:
+        """What a broker does by itself, for one that has no thread: as often as it should."""
+        if self._is_due(self._last_round_ms, self._writer.settings.transaction_check_interval_ms):
+            self.check_back()
+        if self._is_due(self._last_delivery_ms, _DELIVERY_INTERVAL_MS):
+            self.deliver_due()
+
+    def _is_due(self, last_ms: int | None, interval_ms: int) -> bool:
+        return last_ms is None or not 0 <= self._clock_ms() - last_ms < interval_ms
+
+    @cached_property
+    def _check_back(self) -> CheckBack:
+        settings = self._writer.settings
+        policy = CheckPolicy(
+            timeout_ms=settings.transaction_timeout_ms,
+            interval_ms=settings.transaction_check_interval_ms,
+            max_checks=settings.transaction_check_max,
+            reserved_ms=settings.file_reserved_hours * 3_600_000,
+        )
+        return CheckBack(self._tools, self._commits, policy, self._ask)
+
+    def _ask(self, offsets: NDArray[np.int64], since: int) -> None:
+        """Ask listeners about half messages that were just put back."""
+        for frames in self._tools.settling.frames(offsets):
+            for place in (frames.starts + (frames.origin or 0)).tolist():
+                record = self._reader.record_at(place)
+                listener = self._listeners.get(record.property_map.get(PRODUCER_GROUP, ""))
+                if listener is not None:
+                    half = half_of(record, since)
+                    self.end(half, listener.check(half, record.plain_body, record.property_map))
+
+    def _require_topics(self) -> None:
+        known = self._catalog.table().topics
+        for topic in TOPICS:
+            if topic not in known:
+                self._administration.create_topic(topic, 1, exist_ok=True)
+
+
+def half_of(record: Record, since: int) -> HalfMessage:
+    """The handle of a half message that was read back from the log."""
+    properties = record.property_map
+    try:
+        return HalfMessage(
+            properties[REAL_TOPIC],
+            int(properties[REAL_QUEUE_ID]),
+            record.msg_id,
+            properties[PRODUCER_GROUP],
+            LogicalOffset(record.queue_offset),
+            PhysicalOffset(record.physical_offset),
+            LogicalOffset(since),
+        )
+    except (KeyError, ValueError) as error:
+        message = f"The record at physical offset {record.physical_offset} is no half message."
+        raise TransactionError(message) from error

@@ -1,0 +1,245 @@
+"""Half blocks: half messages that hold many messages each.
+
+What a sink prepares is decided as one, so its messages need not be told apart before. As many as
+fit are the body of one half message (half_messages.py):
+
+    BODY         records one after another, as `append` takes them: offsets and store time are 0
+    properties   TRAN_MSG 01 true 02 PGROUP 01 g 02 UNIQ_KEY 01 k 02 HALF_BLOCK 01 n 02
+                 REAL_TOPIC 01 t 02 REAL_QID 01 q 02
+
+n is how many there are; group, key, topic and queue are those of the first. Their commit is that
+body with offsets and time filled in, transaction bits 0x8, and as PREPAREDTRANSACTIONOFFSET the
+place in the log where the record lies inside the block: no two have the same (half_visible.py).
+
+To a broker that knows nothing of this a block is one transaction that nobody answers for: Apache's
+asks about it and gives it up, as any other. So a body is never larger than such a broker would put
+back; a message that is too large for a block is a half message by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from broker_core.broker.transactions.half import HALF_QUEUE, place_text
+from broker_core.codec import layout
+from broker_core.codec.encode import Encoded, Outgoing, encode, record_sizes
+from broker_core.codec.fields import PropertyTexts, locate
+from broker_core.codec.frames import FrameBatch
+from broker_core.codec.gather import sliding, span_arrays
+from broker_core.codec.hashing.crc import body_crcs
+from broker_core.codec.header_dtype import head_dtype
+from broker_core.codec.properties.text import ended, format_properties
+from broker_core.codec.property_names import (
+    HALF_BLOCK,
+    HALF_TOPIC,
+    PRODUCER_GROUP,
+    TRANSACTION_PREPARED,
+    UNIQ_KEY,
+)
+from broker_core.codec.record import Record, decode_record, encode_record
+from broker_core.codec.record_copy import Route, copy_records
+from broker_core.errors import IllegalMessageError
+from broker_core.store.batch import PART_BYTES, Batch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.store.settings import StoreSettings
+
+BLOCK_BYTES = 1 << 20
+BLOCK_ROWS = 100_000
+_BLOCKS_A_FILE = 4
+
+
+def block_bytes(settings: StoreSettings) -> int:
+    """The largest body of a block: a message that any broker takes, and a small part of a file."""
+    in_file = settings.commit_log_file_bytes // _BLOCKS_A_FILE
+    return min(BLOCK_BYTES, settings.max_message_bytes, in_file)
+
+
+def as_blocks(messages: Batch, most_bytes: int, most_rows: int = BLOCK_ROWS) -> Batch:
+    """Half messages that hold these, in their order: so many bytes of body, and messages, each.
+
+    The records lie one behind the other, as those of `Batch.of_messages` do.
+    """
+    return Batch.join(
+        [
+            _blocks(part, bounds) if is_block else _single(part, bounds[0])
+            for part in messages.parts
+            for bounds, is_block in _runs(part.sizes, most_bytes, most_rows)
+        ]
+    )
+
+
+def blocks_of(
+    messages: Outgoing,
+    most_bytes: int,
+    most_rows: int = BLOCK_ROWS,
+    *,
+    max_message_bytes: int = layout.MAX_BODY_BYTES,
+) -> Batch:
+    """The same of messages that are not encoded yet: each is encoded where it lies in its block.
+
+    IllegalMessageError for a message over a limit.
+    """
+    runs = list(_runs(record_sizes(messages), most_bytes, most_rows))
+    if len(runs) != 1 or not runs[0][1] or messages.size_bytes > PART_BYTES:
+        encoded = Batch.of_messages(messages, max_message_bytes=max_message_bytes)
+        return as_blocks(encoded, most_bytes, most_rows)
+    bounds = np.array(runs[0][0])
+    firsts, lasts = bounds[:-1], bounds[1:] - 1
+    frames = [_frame(_message(messages, row), row, held) for row, held in _held(bounds)]
+    gaps = np.zeros(len(messages) + 1, dtype=np.int64)
+    gaps[firsts] = [len(frame.head) for frame in frames]
+    gaps[lasts + 1] += [len(frame.tail) for frame in frames]
+    records = encode(messages, max_message_bytes=max_message_bytes, gaps=gaps)
+    ends = records.starts[lasts] + records.sizes[lasts]
+    return _framed(records.buffer, frames, records.starts[firsts], ends)
+
+
+def _blocks(part: Encoded, bounds: list[int]) -> Batch:
+    """Blocks of encoded messages between these bounds."""
+    frames = [_frame(_record(part, row), row, held) for row, held in _held(np.array(bounds))]
+    heads = np.array([len(frame.head) for frame in frames])
+    tails = np.array([len(frame.tail) for frame in frames])
+    firsts, lasts = np.array(bounds[:-1]), np.array(bounds[1:]) - 1
+    starts = part.starts[firsts]
+    lengths = part.starts[lasts] + part.sizes[lasts] - starts
+    ends = np.cumsum(heads + lengths + tails) - tails
+    bodies = ends - lengths
+    buffer = np.empty(int(ends[-1] + tails[-1]), dtype=np.uint8)
+    for body, end, start in zip(bodies.tolist(), ends.tolist(), starts.tolist(), strict=True):
+        buffer[body:end] = part.buffer[start : start + end - body]
+    return _framed(buffer, frames, bodies, ends)
+
+
+class _Frame(NamedTuple):
+    """What comes before and behind the records of a block, but for numbers that count them."""
+
+    head: bytes
+    tail: bytes
+    store_time_at: int
+
+
+def _frame(first: Record, row: int, count: int) -> _Frame:
+    """The frame of `count` messages, the first of which is this, in a row of its batch."""
+    own = first.property_map
+    kept = {name: own[name] for name in (PRODUCER_GROUP, UNIQ_KEY) if name in own}
+    said = {TRANSACTION_PREPARED: "true", **kept, HALF_BLOCK: str(count)}
+    text = format_properties(said) + place_text(first.topic, first.queue_id)
+    empty = encode_record(
+        Record(
+            HALF_TOPIC,
+            HALF_QUEUE,
+            queue_offset=0,
+            physical_offset=0,
+            body=b"",
+            properties=_fitting(text, first.topic, row),
+            born_timestamp=first.born_timestamp,
+            born_host=first.born_host,
+            store_host=first.store_host,
+        )
+    )
+    cut = head_dtype(len(first.born_host), len(first.store_host)).itemsize
+    return _Frame(empty[:cut], empty[cut:], layout.BORN_HOST + len(first.born_host))
+
+
+def _framed(
+    buffer: NDArray[np.uint8],
+    frames: Sequence[_Frame],
+    bodies: NDArray[np.int64],
+    ends: NDArray[np.int64],
+) -> Batch:
+    """Put frames around bodies that lie between these places, with just enough room."""
+    for frame, body, end in zip(frames, bodies.tolist(), ends.tolist(), strict=True):
+        buffer[body - len(frame.head) : body] = np.frombuffer(frame.head, dtype=np.uint8)
+        buffer[end : end + len(frame.tail)] = np.frombuffer(frame.tail, dtype=np.uint8)
+    starts = bodies - np.array([len(frame.head) for frame in frames])
+    sizes = ends + np.array([len(frame.tail) for frame in frames]) - starts
+    numbers = sliding(buffer, ">i4")
+    numbers[starts + layout.TOTAL_SIZE] = sizes
+    numbers[starts + layout.BODY_CRC] = body_crcs(buffer, bodies, ends - bodies)
+    numbers[bodies - (layout.BODY - layout.BODY_LENGTH)] = ends - bodies
+    at = np.array([frame.store_time_at for frame in frames])
+    route = Route.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames))
+    return Batch.of_copies(Encoded(buffer, starts, sizes.astype(np.int32), at), route)
+
+
+def _held(bounds: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """The first row of each block, and how many it holds."""
+    return list(zip(bounds[:-1].tolist(), np.diff(bounds).tolist(), strict=True))
+
+
+def _runs(
+    sizes: NDArray[np.int64] | NDArray[np.int32], most_bytes: int, most_rows: int
+) -> Iterator[tuple[list[int], bool]]:
+    """Which rows go together: bounds of blocks that follow each other, or of one large message."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    starts = ends - sizes
+    bounds = [0]
+    row = 0
+    while row < len(sizes):
+        limit = int(starts[row]) + most_bytes
+        stop = min(row + most_rows, int(np.searchsorted(ends, limit, side="right")))
+        if stop == row:
+            if len(bounds) > 1:
+                yield bounds, True
+            yield [row, row + 1], False
+            bounds = [row + 1]
+        else:
+            bounds.append(stop)
+        row = max(row + 1, stop)
+    if len(bounds) > 1:
+        yield bounds, True
+
+
+def _fitting(text: bytes, topic: str, row: int) -> bytes:
+    """The properties of a half message; IllegalMessageError if no record holds so many."""
+    if len(text) > layout.MAX_PROPERTIES_BYTES:
+        message = (
+            f"Message {row} of this batch for topic '{topic}' has {len(text)} bytes of properties "
+            f"as a half message, the limit is {layout.MAX_PROPERTIES_BYTES}. Nothing was written."
+        )
+        raise IllegalMessageError(message)
+    return text
+
+
+def _message(messages: Outgoing, row: int) -> Record:
+    """What a block must know of one message."""
+    only = messages.slice(row, row + 1)
+    born = only.born_timestamps
+    return Record(
+        only.topics[int(only.topic_codes[0])],
+        int(only.queue_ids[0]),
+        queue_offset=0,
+        physical_offset=0,
+        body=b"",
+        properties=only.property_texts[0].as_py(),
+        born_timestamp=born if isinstance(born, int) else int(born[0]),
+        born_host=only.born_host,
+        store_host=only.store_host,
+    )
+
+
+def _record(part: Encoded, row: int) -> Record:
+    """The same of one that is encoded."""
+    start = int(part.starts[row])
+    raw = part.buffer[start : start + int(part.sizes[row])]
+    return decode_record(raw.tobytes(), verify=False)
+
+
+def _single(part: Encoded, row: int) -> Batch:
+    """A message too large for a block, as a half message."""
+    only = slice(row, row + 1)
+    nowhere = np.zeros(1, dtype=np.int64)
+    fields = locate(FrameBatch(part.buffer, part.starts[only], part.sizes[only], nowhere))
+    record = _record(part, row)
+    text = ended(record.properties) + place_text(record.topic, record.queue_id)
+    text = _fitting(text, record.topic, row)
+    texts = PropertyTexts(*span_arrays(pa.array([text], type=pa.binary())))
+    route = Route.to_queue(HALF_TOPIC, HALF_QUEUE, 1)
+    return Batch.of_copies(copy_records(fields, route, texts, transaction=0), route)

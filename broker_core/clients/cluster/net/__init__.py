@@ -1,0 +1,1 @@
+"""Connections to the servers of a cluster."""

@@ -1,0 +1,233 @@
+"""Offsets of a cluster's queues: how far they reach, by time, and where consumer groups stand.
+
+Brokers answer offset questions about queues that do not exist with 0, so queues are looked up in
+the route first. A broker that can't be asked now counts with what it said last, if this process
+has asked it before: offsets never go down, and its messages will be there when it is back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from broker_core.clients.cluster.client_instance import Directory
+from broker_core.clients.cluster.store_times import StoreTimes, first_at
+from broker_core.clients.cluster.topics import Topics
+from broker_core.codec.legal_names import check_group, check_topic
+from broker_core.errors import RequestError, UnavailableError
+from broker_core.types import LogicalOffset, QueueRef
+from broker_core.wire.remoting.command import (
+    RELEASE_5,
+    Command,
+    Request,
+    RequestCode,
+    ResponseCode,
+)
+from broker_core.wire.remoting.frame import RemotingProtocolError
+from broker_core.wire.remoting.lenient_json import parse_json
+from broker_core.wire.remoting.route import TopicRoute
+from broker_core.wire.remoting.status import refusal, require_success
+
+_log = logging.getLogger(__name__)
+
+_MOMENT_S = 0.2
+
+Bounds = tuple[LogicalOffset, LogicalOffset]
+
+
+class Offsets:
+    """Offset questions to one cluster, by the names that the cluster knows."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._last: dict[QueueRef, Bounds] = {}
+
+    def bounds(self, topic: str) -> dict[QueueRef, Bounds]:
+        """Return (min, max) of every readable queue; (0, 0) for one that never held any."""
+        # Not older than a moment, but known routes serve while no name server can be asked.
+        route = self._directory.routes.find(check_topic(topic), max_age_s=_MOMENT_S)
+        self.settle(topic)
+        found: dict[QueueRef, Bounds] = {}
+        for broker_name, queues in _by_broker(route.readable()):
+            try:
+                found.update(self._bounds_on(topic, broker_name, queues))
+            except RemotingProtocolError:
+                raise
+            except UnavailableError as error:
+                if not self._last.keys() >= set(queues):
+                    raise
+                _log.warning("unreachable broker=%s topic=%s cause=%s", broker_name, topic, error)
+                found.update((queue, self._last[queue]) for queue in queues)
+        self._last.update(found)
+        return found
+
+    def at(
+        self, topic: str, queue_id: int, timestamp_ms: int, broker_name: str | None
+    ) -> LogicalOffset:
+        """Return the first offset stored at or after a time, else max.
+
+        Releases before 5 answer with the message nearest in time, sometimes with one of a later
+        file, so an answer is checked against the messages around it, and searched for if wrong.
+        """
+        queue = self.queue(topic, queue_id, broker_name)
+        self.settle(topic)
+        fields = _queue_fields(queue)
+        search = {**fields, "timestamp": str(timestamp_ms), "boundaryType": "lower"}
+        requests = [
+            Request(RequestCode.GET_MIN_OFFSET, fields),
+            Request(RequestCode.GET_MAX_OFFSET, fields),
+            Request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search),
+        ]
+        who, answers = self._directory.ask_master(topic, queue.broker_name, requests)
+        low, high, guess = (max(0, _offset(answer, who)) for answer in answers)
+        low = min(low, high)
+        times = StoreTimes(self._directory, queue)
+        return LogicalOffset(first_at(times.of, timestamp_ms, low, high, guess))
+
+    def of_group(self, group: str, topic: str) -> dict[QueueRef, LogicalOffset]:
+        """Return where a group will read next; queues it never read are absent."""
+        check_group(group)
+        route = self._directory.routes.find(check_topic(topic), max_age_s=0.0)
+        found: dict[QueueRef, LogicalOffset] = {}
+        for broker_name, queues in _by_broker(route.readable()):
+            requests = [_group_request(group, queue) for queue in queues]
+            who, answers = self._directory.ask_master(topic, broker_name, requests)
+            known = {
+                queue: LogicalOffset(_offset(answer, who))
+                for queue, answer in zip(queues, answers, strict=True)
+                if answer.code != ResponseCode.QUERY_NOT_FOUND
+            }
+            if answers[0].version < RELEASE_5 and 0 in known.values():
+                # These make up a 0 for a group that they do not know.
+                stored = self._stored_offsets(group, topic, broker_name)
+                known = {
+                    queue: offset
+                    for queue, offset in known.items()
+                    if offset or queue.queue_id in stored
+                }
+            found.update(known)
+        return found
+
+    def _stored_offsets(self, group: str, topic: str, broker_name: str) -> set[int]:
+        """The queues for which a broker has an offset of a group, from its whole table."""
+        request = Request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        who, (answer,) = self._directory.ask_master(topic, broker_name, [request])
+        require_success(answer, who)
+        try:
+            table = parse_json(answer.body)["offsetTable"].get(f"{topic}@{group}") or {}
+            return {int(number) for number in table}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            text = f"{who} answered {request.name} with something else ({error})."
+            raise RemotingProtocolError(text) from error
+
+    def commit(
+        self, group: str, topic: str, queue_id: int, offset: int, broker_name: str | None
+    ) -> None:
+        """Record where a group will read next; a group that does not exist is made."""
+        check_group(group)
+        if offset < 0:
+            raise RequestError(f"Offset {offset} for group '{group}' is negative; 0 is the first.")
+        queue = self.queue(topic, queue_id, broker_name)
+        request = Request(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            {"consumerGroup": group, **_queue_fields(queue), "commitOffset": str(offset)},
+        )
+        who, (answer,) = self._directory.ask_master(topic, queue.broker_name, [request])
+        if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+            broker = self._directory.routes.find(topic).broker(queue.broker_name)
+            Topics(self._directory).create_group(group, broker)
+            who, (answer,) = self._directory.ask_master(topic, queue.broker_name, [request])
+        require_success(answer, who)
+
+    def settle(self, topic: str) -> None:
+        """Wait until what this client has sent can be read."""
+        acknowledged = self._directory.acknowledged
+
+        def maxima() -> dict[QueueRef, int]:
+            found: dict[QueueRef, int] = {}
+            for broker_name, queues in _by_broker(sorted(acknowledged.waiting(topic))):
+                requests = [
+                    Request(RequestCode.GET_MAX_OFFSET, _queue_fields(queue)) for queue in queues
+                ]
+                try:
+                    who, answers = self._directory.ask_master(topic, broker_name, requests)
+                except UnavailableError:
+                    continue
+                found.update(
+                    (queue, _offset(answer, who))
+                    for queue, answer in zip(queues, answers, strict=True)
+                )
+            return found
+
+        acknowledged.settle(topic, maxima)
+
+    def queue(self, topic: str, queue_id: int, broker_name: str | None) -> QueueRef:
+        """Return the one queue that is meant; RequestError if there is none, or more than one."""
+        return pick_queue(self._directory.routes.find(check_topic(topic)), queue_id, broker_name)
+
+    def _bounds_on(
+        self, topic: str, broker_name: str, queues: Sequence[QueueRef]
+    ) -> dict[QueueRef, Bounds]:
+        """Min before max, so that a queue that grows or expires meanwhile is no longer, if less."""
+        requests = [
+            Request(code, _queue_fields(queue))
+            for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
+            for queue in queues
+        ]
+        who, answers = self._directory.ask_master(topic, broker_name, requests)
+        numbers = [max(0, _offset(answer, who)) for answer in answers]
+        pairs = zip(queues, numbers[: len(queues)], numbers[len(queues) :], strict=True)
+        return {
+            queue: (LogicalOffset(min(low, high)), LogicalOffset(high))
+            for queue, low, high in pairs
+        }
+
+
+def pick_queue(route: TopicRoute, queue_id: int, broker_name: str | None) -> QueueRef:
+    """The readable queue with a number, on a broker if one is named."""
+    readable = route.readable()
+    same = [
+        queue
+        for queue in readable
+        if queue.queue_id == queue_id and broker_name in (None, queue.broker_name)
+    ]
+    if len(same) == 1:
+        return same[0]
+    if same:
+        names = ", ".join(queue.broker_name for queue in same)
+        raise RequestError(
+            f"Topic '{route.topic}' has a queue {queue_id} on each of {names}; name the broker."
+        )
+    name = broker_name or "each broker"
+    counts = [
+        share.read_queues for share in route.shares if broker_name in (None, share.broker_name)
+    ]
+    if not counts:
+        known = ", ".join(share.broker_name for share in route.shares)
+        raise RequestError(f"Topic '{route.topic}' is on {known}, not on {broker_name}.")
+    raise RequestError(
+        f"Topic '{route.topic}' has queues 0 to {max(counts) - 1}, not {queue_id}, on {name}."
+    )
+
+
+def _by_broker(queues: Sequence[QueueRef]) -> Iterable[tuple[str, list[QueueRef]]]:
+    for name, group in groupby(queues, key=lambda queue: queue.broker_name):
+        yield name, list(group)
+
+
+def _queue_fields(queue: QueueRef) -> dict[str, str]:
+    return {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
+
+
+def _group_request(group: str, queue: QueueRef) -> Request:
+    fields = {"consumerGroup": group, **_queue_fields(queue), "setZeroIfNotFound": "false"}
+    return Request(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+
+
+def _offset(answer: Command, who: str) -> int:
+    require_success(answer, who)
+    try:
+        return int(answer.ext["offset"])
+    except (KeyError, ValueError) as error:
+        raise refusal(answer, who) from error

@@ -1,0 +1,1 @@
+"""Pulling: ranges of a cluster's queues as frame batches."""

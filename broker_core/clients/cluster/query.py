@@ -1,0 +1,153 @@
+"""Finding messages of a cluster without reading queues: by key, by unique id, by offset id.
+
+Brokers look keys up by hash, so texts are compared here. Both kinds of message id look alike: an id
+is tried as a place first, at the broker that has the address in it, and as a unique key after that.
+Only brokers that are registered are asked, whatever address an id holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.clients.cluster.client_instance import Directory, asked
+from broker_core.clients.cluster.pull.records import record_frames
+from broker_core.codec.decode import ALL_COLUMNS, decode, property_columns, schema_of
+from broker_core.codec.frames import FrameBatch
+from broker_core.codec.hosts import host_text
+from broker_core.codec.ids import parse_offset_id
+from broker_core.codec.legal_names import check_topic
+from broker_core.codec.property_names import (
+    DEAD_LETTER_PREFIX,
+    KEY_SEPARATOR,
+    KEYS,
+    RETRY_PREFIX,
+    UNIQ_KEY,
+    is_system_topic,
+)
+from broker_core.errors import MessageNotFoundError
+from broker_core.wire.remoting.command import Request, RequestCode, ResponseCode
+from broker_core.wire.remoting.endpoint import parse_endpoint
+from broker_core.wire.remoting.status import refusal
+
+_FOREVER_MS = (1 << 63) - 1
+
+
+class Finding:
+    """Questions to the brokers' indexes, by the names that the cluster knows.
+
+    `settle` waits until what was sent to a topic can be found.
+    """
+
+    def __init__(self, directory: Directory, settle: Callable[[str], None]) -> None:
+        self._directory = directory
+        self._settle = settle
+
+    def by_key(self, topic: str, key: str, limit: int) -> pa.Table:
+        """Return messages with a key or a unique key, all columns, by physical offset."""
+        route = self._directory.routes.find(check_topic(topic), max_age_s=0.0)
+        self._settle(topic)
+        tables = [self._by_key_on(share.broker_name, topic, key, limit) for share in route.shares]
+        found = pa.concat_tables([_empty(), *tables])
+        return found.sort_by([("physicalOffset", "ascending")]).slice(0, limit)
+
+    def by_id(self, message_id: str, topics: Sequence[str]) -> pa.Table:
+        """Return the message of some topics with an offset id or a unique id.
+
+        MessageNotFoundError if it is gone, or never was.
+
+        Copies of a message (half, delayed, retried) share its unique id: then the one in an
+        ordinary topic is meant, and of several the first that was stored.
+        """
+        found = self._at_offset_id(message_id)
+        if found is not None and found.column("topic")[0].as_py() in topics:
+            return found
+        for topic in sorted(topics, key=_plainness):
+            copies = self._by_unique_id(topic, message_id)
+            if copies is not None:
+                return copies
+        raise MessageNotFoundError(
+            f"No message with id {message_id} is on the cluster of {self._directory.name_servers}:"
+            f" neither a unique id nor the offset id of a record that is still there."
+        )
+
+    def _by_unique_id(self, topic: str, message_id: str) -> pa.Table | None:
+        route = self._directory.name_servers.route(topic) if message_id else None
+        self._settle(topic)
+        for share in route.shares if route else ():
+            found = self._by_key_on(share.broker_name, topic, message_id, 32)
+            copies = found.filter(pc.equal(found["msgId"], message_id))
+            if len(copies):
+                return copies.slice(0, 1)
+        return None
+
+    def _by_key_on(self, broker_name: str, topic: str, key: str, limit: int) -> pa.Table:
+        request = Request(
+            RequestCode.QUERY_MESSAGE,
+            {
+                "topic": topic,
+                "key": key,
+                "maxNum": str(limit),
+                "beginTimestamp": "0",
+                "endTimestamp": str(_FOREVER_MS),
+                "bname": broker_name,
+            },
+        )
+        who, (answer,) = self._directory.ask_master(topic, broker_name, [request])
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return _empty()
+        if answer.code != ResponseCode.SUCCESS:
+            raise refusal(answer, who)
+        frames = record_frames(answer.body, who)
+        return _table(_with_key(frames, key), topic, broker_name)
+
+    def _at_offset_id(self, message_id: str) -> pa.Table | None:
+        place = parse_offset_id(message_id)
+        if place is None:
+            return None
+        store_host, physical_offset = place
+        try:
+            server = parse_endpoint(host_text(store_host))
+        except ValueError:
+            return None  # What would be the port is none: a unique id.
+        for broker in self._directory.name_servers.cluster().values():
+            if server not in broker.addresses.values():
+                continue
+            request = Request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(physical_offset)})
+            answer = self._directory.connections.call(server, request)
+            if answer.code == ResponseCode.SUCCESS:
+                frames = record_frames(answer.body, asked(broker.name, server))
+                table = _table(frames, None, broker.name)
+                is_named = pc.equal(table["offsetMsgId"], message_id.upper())
+                return table.filter(is_named) if pc.all(is_named).as_py() else None
+        return None
+
+
+def _with_key(frames: FrameBatch, key: str) -> FrameBatch:
+    """The records that really have this key, or this unique key."""
+    columns = property_columns(frames, (KEYS, UNIQ_KEY))
+    wanted = [
+        unique == key or key in (keys or "").split(KEY_SEPARATOR)
+        for keys, unique in zip(
+            columns[KEYS].to_pylist(), columns[UNIQ_KEY].to_pylist(), strict=True
+        )
+    ]
+    return frames.select(np.array(wanted, dtype=np.bool_))
+
+
+def _table(frames: FrameBatch, topic: str | None, broker_name: str) -> pa.Table:
+    batch = decode(frames, ALL_COLUMNS, broker_name)
+    table = pa.Table.from_batches([batch], schema=schema_of(ALL_COLUMNS))
+    return table if topic is None else table.filter(pc.equal(table["topic"], topic))
+
+
+def _empty() -> pa.Table:
+    return schema_of(ALL_COLUMNS).empty_table()
+
+
+def _plainness(topic: str) -> tuple[int, str]:
+    is_copy = topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
+    return (1 if is_copy else 2 if is_system_topic(topic) else 0, topic)

@@ -1,0 +1,1 @@
+"""Routes: which brokers hold a topic, asked from name servers and remembered."""

@@ -1,0 +1,219 @@
+"""What a batch of messages becomes on its way out: pieces, each one request.
+
+A piece holds messages of one topic for one lane (topics.py) with the same system flags, no larger
+than a request should be. Its messages keep their order, and pieces of a lane are in order too, so a
+lane that is sent piece by piece keeps the order of its messages. A message that RocketMQ takes only
+by itself (delayed, transactional, for a retry topic, too large for a batch) is sent so, and so is
+one that is alone anyway.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.codec import layout
+from broker_core.codec.compression import compress, compression_flags, compression_of
+from broker_core.codec.gather import span_arrays
+from broker_core.codec.property_names import RETRY_PREFIX
+from broker_core.errors import IllegalMessageError
+from broker_core.wire.remoting.batch_codec import ENTRY_OVERHEAD_BYTES, encode_entries
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.codec.encode import Outgoing
+
+ANY_LANE = -(1 << 31)
+"""The lane of messages that may go to any queue, those of another broker if one fails."""
+
+BROKER_PROPERTIES_BYTES = 160
+"""What brokers may add to a message's properties."""
+_ALONE = r"(^|\x02)(DELAY|TIMER_DELIVER_MS|TIMER_DELAY_SEC|TIMER_DELAY_MS|TRAN_MSG)\x01"
+_Column = TypeVar("_Column", "NDArray[np.int32] | int", "NDArray[np.int64] | int")
+
+# A request costs about as much as compressing so many small bodies.
+_BODIES_PER_REQUEST = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Messages for one request. `rows` are their numbers in the batch they came from.
+
+    `body` is the request's body: entries (batch_body.py), or of a single message its own, with
+    its `properties` beside it.
+    """
+
+    topic: str
+    lane: int
+    rows: NDArray[np.int64]
+    body: bytes
+    sys_flag: int
+    born_timestamp_ms: int
+    properties: bytes | None = None
+    flag: int = 0
+
+    is_visible: bool = True
+    """Whether its queue will show it at once: not if it is delayed, or half a transaction."""
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the message travels by itself."""
+        return self.properties is not None
+
+
+def plan_pieces(messages: Outgoing, batch_bytes: int, max_message_bytes: int) -> list[Piece]:
+    """Cut a batch into pieces; IllegalMessageError for one that RocketMQ would refuse."""
+    _check_sizes(messages, max_message_bytes)
+    order = np.lexsort((messages.queue_ids, messages.topic_codes)).astype(np.int64)
+    arranged = _evenly_packed(_take(messages, order))
+    body_lengths = span_arrays(arranged.bodies)[2]
+    properties_lengths = arranged.property_parts.lengths
+    sizes = ENTRY_OVERHEAD_BYTES + body_lengths + properties_lengths
+    alone = _must_go_alone(arranged) | (sizes > min(batch_bytes, max_message_bytes))
+    pieces: list[Piece] = []
+    for start, stop in _runs(arranged, alone):
+        if alone[start]:
+            pieces += [_single(arranged, row, order) for row in range(start, stop)]
+        else:
+            pieces += _batches(arranged, start, stop, order, batch_bytes)
+    return pieces
+
+
+def _take(messages: Outgoing, order: NDArray[np.int64]) -> Outgoing:
+    if bool((np.diff(order) == 1).all()):
+        return messages
+
+    def at(column: _Column) -> _Column:
+        return column if isinstance(column, int) else column[order]
+
+    rows = pa.array(order)
+    return replace(
+        messages,
+        topic_codes=messages.topic_codes[order],
+        queue_ids=messages.queue_ids[order],
+        bodies=messages.bodies.take(rows),
+        properties=messages.property_texts.take(rows),
+        born_timestamps=at(messages.born_timestamps),
+        sys_flags=at(messages.sys_flags),
+        flags=at(messages.flags),
+    )
+
+
+def _evenly_packed(messages: Outgoing) -> Outgoing:
+    """Compress the bodies that are not, where a mixture would fall into many small requests.
+
+    All entries of a request are compressed alike, or none is.
+    """
+    flags = messages.sys_flags
+    if isinstance(flags, int) or not len(flags):
+        return messages
+    changes = int(np.count_nonzero(np.diff(flags)))
+    plain = (flags & layout.SysFlag.COMPRESSED) == 0
+    kinds = {compression_of(int(flag)) for flag in np.unique(flags[~plain])}
+    if len(kinds) != 1 or changes * _BODIES_PER_REQUEST < int(np.count_nonzero(plain)):
+        return messages
+    (kind,) = kinds
+    rows = np.flatnonzero(plain)
+    packed = [compress(body, kind) for body in messages.bodies.take(pa.array(rows)).to_pylist()]
+    bodies = pc.replace_with_mask(
+        messages.bodies.cast(pa.binary()), pa.array(plain), pa.array(packed, type=pa.binary())
+    )
+    mask = layout.COMPRESSION_MASK | layout.SysFlag.COMPRESSED
+    return replace(messages, bodies=bodies, sys_flags=(flags & ~mask) | compression_flags(kind))
+
+
+def _must_go_alone(messages: Outgoing) -> NDArray[np.bool_]:
+    marked = pc.match_substring_regex(messages.property_texts, _ALONE)
+    alone: NDArray[np.bool_] = pc.fill_null(marked, fill_value=False).to_numpy(zero_copy_only=False)
+    retried = [topic.startswith(RETRY_PREFIX) for topic in messages.topics]
+    if any(retried):
+        alone = alone | np.array(retried, dtype=np.bool_)[messages.topic_codes]
+    return alone
+
+
+def _runs(messages: Outgoing, alone: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Stretches of messages that agree in topic, lane, system flags and in going alone."""
+    count = len(messages)
+    if not count:
+        return
+    changes = np.diff(messages.topic_codes) != 0
+    changes |= np.diff(messages.queue_ids) != 0
+    changes |= alone[1:] != alone[:-1]
+    if not isinstance(messages.sys_flags, int):
+        changes |= np.diff(messages.sys_flags) != 0
+    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), count]
+    yield from pairwise(bounds)
+
+
+def _batches(
+    messages: Outgoing, start: int, stop: int, order: NDArray[np.int64], batch_bytes: int
+) -> Iterator[Piece]:
+    part = messages.slice(start, stop)
+    data, bounds = encode_entries(part.bodies, part.property_texts, part.flags)
+    at = 0
+    while at < len(part):
+        limit = int(bounds[at]) + batch_bytes
+        end = max(at + 1, int(np.searchsorted(bounds, limit, side="right")) - 1)
+        if end == at + 1:
+            yield _single(messages, start + at, order)
+        else:
+            yield Piece(
+                topic=messages.topics[int(part.topic_codes[0])],
+                lane=int(part.queue_ids[0]),
+                rows=order[start + at : start + end],
+                body=bytes(data[int(bounds[at]) : int(bounds[end])]),
+                sys_flag=_at(part.sys_flags, at),
+                born_timestamp_ms=_at(part.born_timestamps, at),
+            )
+        at = end
+
+
+def _single(messages: Outgoing, row: int, order: NDArray[np.int64]) -> Piece:
+    text = messages.property_texts[row].as_py() or b""
+    return Piece(
+        topic=messages.topics[int(messages.topic_codes[row])],
+        lane=int(messages.queue_ids[row]),
+        rows=order[row : row + 1],
+        body=messages.bodies[row].as_py(),
+        sys_flag=_at(messages.sys_flags, row),
+        born_timestamp_ms=_at(messages.born_timestamps, row),
+        properties=text,
+        is_visible=re.search(_ALONE.encode(), text) is None,
+        flag=_at(messages.flags, row),
+    )
+
+
+def _at(column: NDArray[np.int32] | NDArray[np.int64] | int, row: int) -> int:
+    return column if isinstance(column, int) else int(column[row])
+
+
+def _check_sizes(messages: Outgoing, max_message_bytes: int) -> None:
+    def refuse(row: int, what: str) -> None:
+        topic = messages.topics[int(messages.topic_codes[row])]
+        raise IllegalMessageError(
+            f"Message {row} of this batch for topic '{topic}' {what}. Nothing was sent."
+        )
+
+    lengths = span_arrays(messages.bodies)[2]
+    if len(lengths) and int(lengths.min()) == 0:
+        refuse(int(lengths.argmin()), "has no body, which RocketMQ's clients refuse")
+    if len(lengths) and int(lengths.max()) > max_message_bytes:
+        row = int(lengths.argmax())
+        refuse(
+            row,
+            f"has a body of {int(lengths[row])} bytes, the limit is {max_message_bytes}"
+            f" (maxMessageSize)",
+        )
+    lengths = messages.property_parts.lengths
+    limit = layout.MAX_PROPERTIES_BYTES - BROKER_PROPERTIES_BYTES
+    if len(lengths) and int(lengths.max()) > limit:
+        row = int(lengths.argmax())
+        refuse(row, f"has {int(lengths[row])} bytes of properties, the limit is {limit}")

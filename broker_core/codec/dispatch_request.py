@@ -1,0 +1,316 @@
+"""What consume queues and index files need to know of records: a function of the log's bytes alone.
+
+Replication moves bytes and dispatches them again, recovery dispatches what a dead writer did not;
+all of them, and append itself, use this one function, so that they can't disagree.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+
+from broker_core.codec.corruption import corrupt
+from broker_core.codec.fields import RecordFields, first_bad_topic, locate
+from broker_core.codec.gather import is_one_number, spans
+from broker_core.codec.hashing.index_keys import KEY_MARK, TAG_MARK, IndexKeys, topic_seeds
+from broker_core.codec.hashing.java import hash_spans
+from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
+from broker_core.codec.properties.parts import DISPATCHED
+from broker_core.codec.properties.search import ValueSpans, find_values
+from broker_core.codec.property_names import (
+    DELAY,
+    DELAY_LEVELS_SECONDS,
+    KEY_SEPARATOR,
+    KEYS,
+    PROPERTY_SEPARATOR,
+    SCHEDULE_TOPIC,
+    TAGS,
+    UNIQ_KEY,
+)
+from broker_core.jit import arguments, kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from broker_core.codec.frames import FrameBatch
+    from broker_core.codec.properties.parts import Named
+    from broker_core.jit.arguments import Texts
+
+_INTEGER = re.compile(rb"[+-]?[0-9]{1,20}")
+_INT32_MAX = 2**31 - 1
+_KEYS_A_RECORD = 4
+"""Room for as many index keys on average; batches with more are left to NumPy."""
+
+
+@dataclass(frozen=True)
+class DispatchFields:
+    """One element a record, in log order, and one element an index key, in put order.
+
+    `topics[topic_codes[i]]` is record i's topic. `index_rows` says which record an index key
+    belongs to, `index_hashes` are as index files store them.
+    """
+
+    topics: list[str]
+    topic_codes: NDArray[np.int32]
+    queue_ids: NDArray[np.int32]
+    queue_offsets: NDArray[np.int64]
+    physical_offsets: NDArray[np.int64]
+    sizes: NDArray[np.int32]
+    tags_codes: NDArray[np.int64]
+    store_timestamps: NDArray[np.int64]
+    sys_flags: NDArray[np.int32]
+    index_rows: NDArray[np.int64]
+    index_hashes: NDArray[np.int32]
+
+    @property
+    def in_queue(self) -> NDArray[np.bool_]:
+        """Which records take a place in a consume queue: not prepared, not rolled back."""
+        transaction = self.sys_flags & TRANSACTION_MASK
+        taken: NDArray[np.bool_] = (transaction == 0) | (transaction == SysFlag.COMMIT)
+        return taken
+
+
+@dataclass(frozen=True)
+class Located:
+    """Records of which everything is known that dispatch needs, but for what properties say.
+
+    Properties are the last field of a record: texts end where records do.
+    """
+
+    buffer: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int32]
+    topics: Sequence[str]
+    topic_codes: NDArray[np.int32]
+    queue_ids: NDArray[np.int32]
+    sys_flags: NDArray[np.int32]
+    properties_lengths: NDArray[np.int64]
+    named: Named | None = None
+    """What the properties say of tags, keys and unique keys, if somebody knows that too."""
+
+
+def dispatch_fields(
+    frames: FrameBatch,
+    *,
+    index_tags: bool = True,
+    delay_levels: Sequence[int] = DELAY_LEVELS_SECONDS,
+) -> DispatchFields:
+    """Read what dispatch needs out of a batch of records that lie one after another in the log."""
+    fields = locate(frames)
+    topics, codes = topics_of(fields)
+    located = Located(
+        frames.buffer,
+        frames.starts,
+        frames.sizes,
+        topics,
+        codes,
+        fields.integer("queueId").astype(np.int32),
+        fields.sys_flags,
+        fields.properties_lengths,
+    )
+    placed = fields_of_located(
+        located,
+        fields.integer("storeTimestamp").astype(np.int64),
+        index_tags=index_tags,
+        delay_levels=delay_levels,
+    )
+    return replace(
+        placed,
+        queue_offsets=fields.integer("queueOffset").astype(np.int64),
+        physical_offsets=fields.integer("physicalOffset").astype(np.int64),
+    )
+
+
+def fields_of_located(
+    located: Located,
+    store_timestamps: NDArray[np.int64],
+    *,
+    index_tags: bool = True,
+    delay_levels: Sequence[int] = DELAY_LEVELS_SECONDS,
+) -> DispatchFields:
+    """The same for records whose fields somebody knows; their offsets are 0 until they have any."""
+    topics = list(located.topics)
+    if SCHEDULE_TOPIC not in topics and kernels.is_worth(len(located.starts)):
+        hashes = _hashes_compiled(located, topics, index_tags=index_tags)
+    else:
+        hashes = None
+    if hashes is None:
+        hashes = _hashes(
+            located, topics, store_timestamps, index_tags=index_tags, delay_levels=delay_levels
+        )
+    nowhere = np.zeros(len(located.starts), dtype=np.int64)
+    return DispatchFields(
+        topics=topics,
+        topic_codes=located.topic_codes,
+        queue_ids=located.queue_ids,
+        queue_offsets=nowhere,
+        physical_offsets=nowhere,
+        sizes=located.sizes,
+        tags_codes=hashes.tags_codes,
+        store_timestamps=store_timestamps,
+        sys_flags=located.sys_flags,
+        index_rows=hashes.index_rows,
+        index_hashes=hashes.index_hashes,
+    )
+
+
+def joined(parts: Sequence[DispatchFields]) -> DispatchFields:
+    """The fields of records that lie one behind the other, of at least one part."""
+    if len(parts) == 1:
+        return parts[0]
+    firsts = np.cumsum([0, *(len(part.sizes) for part in parts[:-1])]).tolist()
+    codes = np.cumsum([0, *(len(part.topics) for part in parts[:-1])]).astype(np.int32)
+    return DispatchFields(
+        topics=[topic for part in parts for topic in part.topics],
+        topic_codes=np.concatenate(
+            [part.topic_codes + code for part, code in zip(parts, codes, strict=True)]
+        ),
+        queue_ids=np.concatenate([part.queue_ids for part in parts]),
+        queue_offsets=np.concatenate([part.queue_offsets for part in parts]),
+        physical_offsets=np.concatenate([part.physical_offsets for part in parts]),
+        sizes=np.concatenate([part.sizes for part in parts]),
+        tags_codes=np.concatenate([part.tags_codes for part in parts]),
+        store_timestamps=np.concatenate([part.store_timestamps for part in parts]),
+        sys_flags=np.concatenate([part.sys_flags for part in parts]),
+        index_rows=np.concatenate(
+            [part.index_rows + first for part, first in zip(parts, firsts, strict=True)]
+        ),
+        index_hashes=np.concatenate([part.index_hashes for part in parts]),
+    )
+
+
+class _Hashes(NamedTuple):
+    tags_codes: NDArray[np.int64]
+    index_rows: NDArray[np.int64]
+    index_hashes: NDArray[np.int32]
+
+
+def _hashes(
+    located: Located,
+    topics: list[str],
+    store_timestamps: NDArray[np.int64],
+    *,
+    index_tags: bool,
+    delay_levels: Sequence[int],
+) -> _Hashes:
+    """What the properties of the records come to."""
+    buffer, codes = located.buffer, located.topic_codes
+    tags, keys, unique, delays = _values(located, [TAGS, KEYS, UNIQ_KEY, DELAY])
+    tag_hashes = hash_spans(buffer, tags.starts, tags.lengths)
+    tags_codes = tag_hashes.values.astype(np.int64)
+    if SCHEDULE_TOPIC in topics:
+        scheduled = np.flatnonzero(codes == topics.index(SCHEDULE_TOPIC))
+        _put_deliver_times(tags_codes, buffer, delays, store_timestamps, scheduled, delay_levels)
+    index_keys = IndexKeys(topics, codes, _are_indexed(located))
+    index_keys.add_unique(buffer, unique)
+    index_keys.add_keys(buffer, keys)
+    if index_tags:
+        index_keys.add_tags(tags, tag_hashes)
+    return _Hashes(tags_codes, *index_keys.in_put_order())
+
+
+def _hashes_compiled(located: Located, topics: list[str], *, index_tags: bool) -> _Hashes | None:
+    """The same by a kernel; None if a text is beyond it."""
+    from broker_core.codec.hashing.index_keys_kernels import hash_properties, hash_values
+    from broker_core.codec.properties.search_kernels import BLOCK_BYTES, keys_of
+
+    count = len(located.starts)
+    tags_codes = np.empty(count, dtype=np.int64)
+    rows = np.empty(_KEYS_A_RECORD * count, dtype=np.int64)
+    hashes = np.empty(len(rows), dtype=np.int32)
+    rest = (
+        arguments.ints(located.topic_codes),
+        _are_indexed(located),
+        (topic_seeds(topics, KEY_MARK), topic_seeds(topics, TAG_MARK)),
+        index_tags,
+        tags_codes,
+        rows,
+        hashes,
+    )
+    named = located.named
+    # A value with a separator in it is not what its record says.
+    if named is not None and all(_lack(values, PROPERTY_SEPARATOR) for values in named):
+        are_single = _lack(named[DISPATCHED.index(KEYS)], KEY_SEPARATOR)
+        found = hash_values(named, are_single, *rest)
+    elif len(located.buffer) >= BLOCK_BYTES:
+        starts, lengths = _texts(located)
+        found = hash_properties(
+            arguments.octets(located.buffer),
+            (arguments.longs(starts), arguments.longs(lengths)),
+            keys_of(DISPATCHED),
+            *rest,
+        )
+    else:
+        found = -1
+    return _Hashes(tags_codes, rows[:found], hashes[:found]) if found >= 0 else None
+
+
+def _lack(texts: Texts, character: str) -> bool:
+    """Whether texts that lie one behind the other are ASCII, without a character in any of them."""
+    from broker_core.codec.hashing.index_keys_kernels import lacks
+
+    data, starts, lengths = texts
+    return lacks(data[int(starts[0]) : int(starts[-1] + lengths[-1])], ord(character))
+
+
+def _texts(located: Located) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where properties begin, and how long they are."""
+    lengths = located.properties_lengths
+    return located.starts + located.sizes - lengths, lengths
+
+
+def _values(located: Located, names: list[str]) -> list[ValueSpans]:
+    return find_values(located.buffer, *_texts(located), names)
+
+
+def _are_indexed(located: Located) -> NDArray[np.bool_]:
+    flags = located.sys_flags
+    if is_one_number(flags) and len(flags):
+        return np.full(len(flags), (flags[0] & TRANSACTION_MASK) != SysFlag.ROLLBACK)
+    indexed: NDArray[np.bool_] = (flags & TRANSACTION_MASK) != SysFlag.ROLLBACK
+    return indexed
+
+
+def topics_of(fields: RecordFields) -> tuple[list[str], NDArray[np.int32]]:
+    """The distinct topics and each record's place among them."""
+    if fields.topic is not None:
+        return [fields.topic], np.zeros(len(fields.frames), dtype=np.int32)
+    column = spans(fields.frames.buffer, fields.topic_starts, fields.topic_lengths)
+    encoded = pc.dictionary_encode(column)
+    codes = encoded.indices.to_numpy().astype(np.int32)
+    try:
+        topics = [raw.decode() for raw in encoded.dictionary.to_pylist()]
+    except UnicodeDecodeError as error:
+        bad = first_bad_topic(fields)
+        assert bad is not None
+        raise corrupt(fields.frames, bad) from error
+    return topics, codes
+
+
+def _put_deliver_times(
+    tags_codes: NDArray[np.int64],
+    buffer: NDArray[np.uint8],
+    delays: ValueSpans,
+    stored: NDArray[np.int64],
+    rows: NDArray[np.intp],
+    delay_levels: Sequence[int],
+) -> None:
+    """In the schedule topic the tag field holds the deliver time; delayed messages are few."""
+    places = zip(delays.starts[rows].tolist(), delays.lengths[rows].tolist(), strict=True)
+    levels = [_level(buffer[start : start + length].tobytes()) for start, length in places]
+    delayed = np.flatnonzero(np.array(levels, dtype=np.int64) > 0)
+    last = len(delay_levels)
+    waits = [1000 * delay_levels[min(levels[at], last) - 1] if last else 1000 for at in delayed]
+    tags_codes[rows[delayed]] = stored[rows[delayed]] + np.array(waits, dtype=np.int64)
+
+
+def _level(text: bytes) -> int:
+    """A delay level as Java reads an int; 0 for what is none."""
+    level = int(text) if _INTEGER.fullmatch(text) else 0
+    return level if level <= _INT32_MAX else 0

@@ -1,0 +1,100 @@
+"""The keys under which records are indexed, as hashes: unique key, user keys, tag, in this order.
+
+Indexed is the text `topic#key`, and `topic#T#tag` where tags are indexed (5.5.0 does, 4.9.7 does
+not). User keys are the pieces of KEYS between single spaces; empty ones do not count.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker_core.codec.hashing.java import (
+    TextHashes,
+    hash_spans,
+    index_hash,
+    index_hashes,
+    java_hash,
+)
+from broker_core.codec.properties.pieces import cut
+from broker_core.codec.property_names import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from broker_core.codec.properties.search import ValueSpans
+
+KEY_MARK = "#"
+TAG_MARK = "#T#"
+"""What stands between a topic and a key, and between a topic and a tag."""
+_SPACE = 0x20
+
+
+@lru_cache(maxsize=1024)
+def _seed(topic: str, mark: str) -> int:
+    return java_hash(topic + mark)
+
+
+def hashes_of(topic: str, properties: Mapping[str, str]) -> list[int]:
+    """The keys of one record as index files store them, in put order: IndexKeys' scalar twin."""
+    keys = [properties.get(UNIQ_KEY, ""), *properties.get(KEYS, "").split(KEY_SEPARATOR)]
+    seed = _seed(topic, KEY_MARK)
+    hashes = [index_hash(java_hash(key, seed)) for key in keys if key]
+    if TAGS in properties:
+        hashes.append(index_hash(java_hash(properties[TAGS], _seed(topic, TAG_MARK))))
+    return hashes
+
+
+class IndexKeys:
+    """Collects (record, hash) pairs, kind by kind; `indexed` says which records take part."""
+
+    def __init__(
+        self, topics: Sequence[str], topic_codes: NDArray[np.int32], indexed: NDArray[np.bool_]
+    ) -> None:
+        self._topics = topics
+        self._codes = topic_codes
+        self._indexed = indexed
+        self._rows: list[NDArray[np.int64]] = []
+        self._hashes: list[NDArray[np.int32]] = []
+
+    def add_unique(self, buffer: NDArray[np.uint8], values: ValueSpans) -> None:
+        """A key that is one whole value."""
+        rows = self._present(values)
+        self._put(rows, hash_spans(buffer, values.starts[rows], values.lengths[rows]), KEY_MARK)
+
+    def add_keys(self, buffer: NDArray[np.uint8], values: ValueSpans) -> None:
+        """The pieces of each value."""
+        rows = self._present(values)
+        pieces = cut(buffer, values.starts[rows], values.lengths[rows], _SPACE)
+        lengths = pieces.ends - pieces.begins
+        chosen = np.flatnonzero(lengths)
+        hashes = hash_spans(pieces.text, pieces.begins[chosen], lengths[chosen])
+        self._put(rows[pieces.rows[chosen]], hashes, KEY_MARK)
+
+    def add_tags(self, values: ValueSpans, hashes: TextHashes) -> None:
+        """Tags whose hashes are known."""
+        rows = self._present(values)
+        self._put(rows, TextHashes(hashes.values[rows], hashes.units[rows]), TAG_MARK)
+
+    def in_put_order(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """(rows, hashes as index files store them), record by record."""
+        rows = np.concatenate(self._rows)
+        order = np.argsort(rows, kind="stable")
+        return rows[order], index_hashes(np.concatenate(self._hashes)[order])
+
+    def _present(self, values: ValueSpans) -> NDArray[np.intp]:
+        return np.flatnonzero(self._indexed & (values.lengths > 0))
+
+    def _put(self, rows: NDArray[np.int64], hashes: TextHashes, mark: str) -> None:
+        seeds = topic_seeds(self._topics, mark)
+        self._rows.append(rows)
+        self._hashes.append(hashes.behind(seeds[self._codes[rows]]))
+
+
+def topic_seeds(topics: Sequence[str], mark: str) -> NDArray[np.int32]:
+    """The hashes that keys of each topic go on from."""
+    return np.array([java_hash(topic + mark) for topic in topics], dtype=np.int32)

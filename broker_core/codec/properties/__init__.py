@@ -1,0 +1,1 @@
+"""Properties of messages: one text per record, read and written by rows or by columns."""

@@ -1,0 +1,110 @@
+"""Property checksums: a CRC-32 of the whole record, as the last of its properties.
+
+RocketMQ's `enabledAppendPropCRC`. Every record ends with 20 bytes more:
+
+    __CRC32# 01 dddddddddd 02      ten digits, least significant first, filled up with 0
+
+The checksum covers all bytes before them, sizes already grown. It depends on where the record lies
+and when it was stored, so room is made when records are encoded, and filled in once all the rest is
+final. `with_property_crc` in record.py says the same of one record.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.codec import layout
+from broker_core.codec.encode import Encoded, fixed_binary, writable
+from broker_core.codec.fields import locate
+from broker_core.codec.frames import FrameBatch
+from broker_core.codec.gather import padded_rows, spans
+from broker_core.codec.property_names import NAME_VALUE_SEPARATOR, PROPERTY_CRC, PROPERTY_SEPARATOR
+from broker_core.errors import IllegalMessageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_DIGITS = 10
+_LEAD = (PROPERTY_CRC + NAME_VALUE_SEPARATOR).encode()
+_END = PROPERTY_SEPARATOR.encode()
+_ROOM = _LEAD + bytes(_DIGITS) + _END
+_ZERO = ord("0")
+ROOM_BYTES = len(_ROOM)
+
+
+def make_room(records: Encoded) -> Encoded:
+    """The same records, each with room for its checksum; an old one is taken out.
+
+    IllegalMessageError for a record whose properties become too long.
+    """
+    if not len(records):
+        return records
+    rows = np.zeros(len(records), dtype=np.int64)
+    fields = locate(FrameBatch(records.buffer, records.starts, records.sizes, rows))
+    starts, lengths = fields.properties_starts, fields.properties_lengths
+    lengths = lengths - np.where(_has_checksum(records.buffer, starts, lengths), ROOM_BYTES, 0)
+    ends_open = (lengths > 0) & (records.buffer[starts + lengths - 1] != _END[0])
+    grown = lengths + ends_open + ROOM_BYTES
+    _check_lengths(grown)
+    heads = starts - 2 - records.starts  # all before PROPERTIESLENGTH
+    gaps = pa.array([b"", _END], type=pa.binary()).take(pa.array(ends_open.astype(np.int8)))
+    joined = pc.binary_join_element_wise(
+        spans(records.buffer, records.starts, heads),
+        fixed_binary(grown.astype(">i2").view(np.uint8), len(records), 2),
+        spans(records.buffer, starts, lengths),
+        gaps,
+        pa.scalar(_ROOM, type=pa.binary()),
+        pa.scalar(b"", type=pa.binary()),
+    )
+    sizes = (heads + 2 + grown).astype(np.int32)
+    places = np.zeros(len(records), dtype=np.int64)
+    np.cumsum(sizes[:-1], out=places[1:])
+    buffer = writable(joined)
+    at = places[:, None] + layout.TOTAL_SIZE + np.arange(4)
+    buffer[at] = sizes.astype(">i4").view(np.uint8).reshape(-1, 4)
+    return Encoded(buffer, places, sizes, records.store_timestamp_at)
+
+
+def fill_in(records: Encoded) -> None:
+    """Write the checksums of records that are final, into the room that was made for them."""
+    if not len(records):
+        return
+    ends = records.starts + records.sizes
+    data = np.ascontiguousarray(records.buffer).data
+    covered = map(slice, records.starts.tolist(), (ends - ROOM_BYTES).tolist())
+    found = map(zlib.crc32, map(data.__getitem__, covered))
+    rest = np.fromiter(found, dtype=np.int64, count=len(records)) & layout.CRC_MASK
+    digits = np.empty((len(records), _DIGITS), dtype=np.uint8)
+    for place in range(_DIGITS):
+        digits[:, place] = rest % 10 + _ZERO
+        rest //= 10
+    first = ends - len(_END) - _DIGITS
+    records.buffer[first[:, None] + np.arange(_DIGITS)] = digits
+
+
+def _has_checksum(
+    buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Which texts end with a checksum, an entry of its own."""
+    at = starts + lengths - ROOM_BYTES
+    is_long = at >= starts
+    at = np.where(is_long, at, starts)
+    leads = padded_rows(buffer, at, len(_LEAD)) == np.frombuffer(_LEAD, dtype=np.uint8)
+    is_entry = (at == starts) | (buffer[at - 1] == _END[0])
+    return np.asarray(is_long & leads.all(axis=1) & is_entry)
+
+
+def _check_lengths(lengths: NDArray[np.int64]) -> None:
+    limit = layout.MAX_PROPERTIES_BYTES
+    if int(lengths.max()) > limit:
+        row = int((lengths > limit).argmax())
+        message = (
+            f"Message {row} of this batch has {int(lengths[row])} bytes of properties with their "
+            f"checksum (enabledAppendPropCRC), the limit is {limit}. Nothing was written."
+        )
+        raise IllegalMessageError(message)

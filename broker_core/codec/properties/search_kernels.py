@@ -1,0 +1,233 @@
+"""Properties by name, found in one walk over each text; the twin of property_spans.find_values.
+
+Ends of properties are looked for in 64 bytes at a time: comparing them gives a bit for each byte.
+What lies between two of them is a property that is asked for if it begins with the name and 0x01,
+and goes on: the rest is its value, whatever bytes it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from broker_core.codec.property_names import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from broker_core.jit import arguments
+from broker_core.jit.compiler import (
+    AHEAD_ROWS,
+    BYTES,
+    INT64S,
+    INT64S_OUT,
+    LINE_BYTES,
+    kernel,
+    load_byte,
+    load_word,
+    part,
+    prefetch,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Keys = tuple[
+        NDArray[np.uint8],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.uint64],
+        NDArray[np.uint64],
+    ]
+    """Names with 0x01 behind them, one after another: data, starts, lengths.
+
+    Then the first eight bytes of each as a number, and which of its bits count.
+    """
+
+BLOCK_BYTES = 64
+"""No buffer that is shorter can be searched."""
+
+WORDS = types.Array(types.uint64, 1, "C", readonly=True)
+KEYS = types.Tuple((BYTES, INT64S, INT64S, WORDS, WORDS))
+
+_WORD_BYTES = 8
+_VALUE_END = ord(PROPERTY_SEPARATOR)
+_LAST_ASCII = 0x7F
+_NEVER_BYTES = 1 << 62
+_TEXT_LINES = 3
+_ONE, _NONE = np.uint64(1), np.uint64(0)
+
+
+if TYPE_CHECKING:
+
+    def value_ends(data: NDArray[np.uint8], at: int) -> Any:
+        """Which of the 64 bytes from a place on are 0x02; the lowest bit is the first byte's."""
+
+    def high_bytes(data: NDArray[np.uint8], at: int) -> Any:
+        """The same of bytes that are not ASCII."""
+
+    def lowest_bit(bits: Any) -> int:
+        """The number of the lowest bit that is set; one must be."""
+
+else:
+
+    def _comparing(operator: str, byte: int) -> Any:
+        def compare(typing: Any, data: Any, at: Any) -> Any:
+            def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+                block = ir.VectorType(ir.IntType(8), BLOCK_BYTES)
+                array = context.make_array(signature.args[0])(context, builder, values[0])
+                place = builder.bitcast(builder.gep(array.data, [values[1]]), block.as_pointer())
+                other = ir.Constant(block, [byte] * BLOCK_BYTES)
+                found = builder.icmp_unsigned(operator, builder.load(place, align=1), other)
+                return builder.bitcast(found, ir.IntType(BLOCK_BYTES))
+
+            return types.uint64(data, types.int64), generate
+
+        return intrinsic(compare)
+
+    value_ends = _comparing("==", _VALUE_END)
+    high_bytes = _comparing(">", _LAST_ASCII)
+
+    @intrinsic
+    def lowest_bit(typing: Any, bits: Any) -> Any:
+        """See above."""
+
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            return builder.cttz(values[0], ir.Constant(ir.IntType(1), 1))
+
+        return types.int64(types.uint64), generate
+
+
+def keys_of(names: Sequence[str]) -> Keys:
+    """What the properties of these names begin with."""
+    keys = [(name + NAME_VALUE_SEPARATOR).encode() for name in names]
+    data, bounds = arguments.joined(keys)
+    # No property has a name that is empty or has a separator in it: its value is never long enough.
+    lengths = [
+        _NEVER_BYTES
+        if not name or NAME_VALUE_SEPARATOR in name or PROPERTY_SEPARATOR in name
+        else len(key)
+        for name, key in zip(names, keys, strict=True)
+    ]
+    words = [int.from_bytes(key[:_WORD_BYTES], "little") for key in keys]
+    masks = [(1 << 8 * min(len(key), _WORD_BYTES)) - 1 for key in keys]
+    return (
+        data,
+        bounds,
+        np.array(lengths, dtype=np.int64),
+        np.array(words, dtype=np.uint64),
+        np.array(masks, dtype=np.uint64),
+    )
+
+
+@part
+def announce(data: NDArray[np.uint8], start: int) -> None:
+    """Let the memory of a text come that will be searched soon."""
+    for line in range(_TEXT_LINES):
+        prefetch(data, start + line * LINE_BYTES)
+
+
+@part
+def search(
+    data: NDArray[np.uint8],
+    start: int,
+    length: int,
+    keys: Keys,
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+) -> None:
+    """Where in the text data[start : start + length] the value of each key lies.
+
+    One that is absent has the text's start and length 0. The data are a block long at least.
+    """
+    for key in range(len(keys[2])):
+        starts[key] = start
+        lengths[key] = 0
+    end = start + length
+    begin = start
+    for block in range(start, end, BLOCK_BYTES):
+        # Near the end of the data an earlier block is read, and its first bits are dropped.
+        place = min(block, len(data) - BLOCK_BYTES)
+        bits = up_to(end - block, value_ends(data, place) >> np.uint64(block - place))
+        while bits != _NONE:
+            stop = block + lowest_bit(bits)
+            bits &= bits - _ONE
+            note(data, begin, stop, keys, starts, lengths)
+            begin = stop + 1
+    note(data, begin, end, keys, starts, lengths)
+
+
+@part
+def is_ascii(data: NDArray[np.uint8], start: int, length: int) -> bool:
+    """Whether all of a text is; the data are a block long at least."""
+    end = start + length
+    seen = _NONE
+    for block in range(start, end, BLOCK_BYTES):
+        place = min(block, len(data) - BLOCK_BYTES)
+        seen |= up_to(end - block, high_bytes(data, place) >> np.uint64(block - place))
+    return bool(seen == _NONE)
+
+
+@part
+def up_to(count: int, bits: Any) -> Any:
+    """The lowest bits, so many of them; the others become 0."""
+    if count < BLOCK_BYTES:
+        return bits & ((_ONE << np.uint64(count)) - _ONE)
+    return bits
+
+
+@part
+def note(
+    data: NDArray[np.uint8],
+    begin: int,
+    end: int,
+    keys: Keys,
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+) -> None:
+    """Note the value in data[begin:end], if that is a property with one of the keys."""
+    if begin >= end:
+        return
+    text, text_starts, sizes, words, masks = keys
+    place = min(begin, len(data) - _WORD_BYTES)
+    word = load_word(data, place) >> np.uint64(8 * (begin - place))
+    for key in range(len(words)):
+        if (word & masks[key]) == words[key]:
+            size = sizes[key]
+            if end - begin > size and is_rest(data, begin, text, text_starts[key], size):
+                starts[key] = begin + size
+                lengths[key] = end - begin - size
+
+
+@part
+def is_rest(
+    data: NDArray[np.uint8], at: int, other: NDArray[np.uint8], start: int, length: int
+) -> bool:
+    """Whether two texts of one length are the same behind the first word."""
+    for place in range(_WORD_BYTES, length):
+        if load_byte(data, at + place) != load_byte(other, start + place):
+            return False
+    return True
+
+
+@kernel(types.void, BYTES, INT64S, INT64S, KEYS, INT64S_OUT, INT64S_OUT)
+def find_spans(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    keys: Keys,
+    value_starts: NDArray[np.int64],
+    value_lengths: NDArray[np.int64],
+) -> None:
+    """Search many texts; what is found for key k in text i is element k * texts + i."""
+    count, rows = len(keys[2]), len(starts)
+    found_starts = np.empty(count, dtype=np.int64)
+    found_lengths = np.empty(count, dtype=np.int64)
+    for row in range(rows):
+        if row + AHEAD_ROWS < rows:
+            announce(data, starts[row + AHEAD_ROWS])
+        search(data, starts[row], lengths[row], keys, found_starts, found_lengths)
+        for key in range(count):
+            value_starts[key * rows + row] = found_starts[key]
+            value_lengths[key * rows + row] = found_lengths[key]

@@ -1,0 +1,49 @@
+"""Properties text of one message: `name 0x01 value 0x02` repeated.
+
+The last 0x02 may be missing (releases 4.9.1 to 5.1.4 left it out); we write it. There is no
+escaping. What a reader does with odd text is RocketMQ's rule, kept exactly: a segment without a
+name or without a value does not exist, the value is everything after the segment's first 0x01, and
+of two entries with one name the last wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker_core.codec.property_names import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+
+
+def parse_properties(text: bytes | bytearray | memoryview) -> dict[str, str]:
+    r"""The properties that a reader sees; bytes that are not UTF-8 become U+FFFD, as in Java.
+
+    >>> parse_properties(b"TAGS\x01TagA\x02empty\x01\x02k\x01a\x01b")
+    {'TAGS': 'TagA', 'k': 'a\x01b'}
+    """
+    found: dict[str, str] = {}
+    for segment in bytes(text).decode("utf-8", "replace").split(PROPERTY_SEPARATOR):
+        name, _, value = segment.partition(NAME_VALUE_SEPARATOR)
+        if name and value:
+            found[name] = value
+    return found
+
+
+def format_properties(properties: Mapping[str, str]) -> bytes:
+    r"""The text that is stored, with 0x02 after every entry, in the mapping's order.
+
+    >>> format_properties({"TAGS": "TagA"})
+    b'TAGS\x01TagA\x02'
+    """
+    return "".join(
+        f"{name}{NAME_VALUE_SEPARATOR}{value}{PROPERTY_SEPARATOR}"
+        for name, value in properties.items()
+    ).encode()
+
+
+def ended(text: bytes) -> bytes:
+    r"""The same text, behind which another may stand.
+
+    >>> ended(b"TAGS\x01TagA")
+    b'TAGS\x01TagA\x02'
+    """
+    separator = PROPERTY_SEPARATOR.encode()
+    return text if not text or text.endswith(separator) else text + separator

@@ -1,0 +1,95 @@
+"""Copies of stored records, in one pass; the twin of copies.py's join.
+
+Fixed part and body lie one behind the other in the original, and are copied as one run of bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from numba import types
+
+from broker_core.codec import layout
+from broker_core.codec.encode_kernels import TOPICS, put_topic
+from broker_core.jit.compiler import (
+    BOOLEAN,
+    BYTES_OUT,
+    INT32S,
+    INT64,
+    INT64S,
+    TEXTS,
+    copy,
+    kernel,
+    load_i32,
+    store_i16,
+    store_i32,
+    store_i64,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from broker_core.codec.encode_kernels import Topics
+    from broker_core.jit.arguments import Texts
+
+_PREPARED = layout.BODY - layout.PREPARED_OFFSET
+_RECONSUMED = layout.BODY - layout.RECONSUME_TIMES
+
+
+@kernel(
+    types.void,
+    BYTES_OUT,
+    INT64S,
+    INT32S,
+    TEXTS,
+    INT64S,
+    TEXTS,
+    TOPICS,
+    INT32S,
+    INT32S,
+    INT64S,
+    types.UniTuple(INT64, 2),
+    BOOLEAN,
+)
+def copy_originals(
+    out: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int32],
+    originals: Texts,
+    fixed: NDArray[np.int64],
+    properties: Texts,
+    topics: Topics,
+    codes: NDArray[np.int32],
+    queue_ids: NDArray[np.int32],
+    prepared: NDArray[np.int64],
+    flag_bits: tuple[int, int],
+    forgets_retries: bool,
+) -> None:
+    """Fill `out` with copies at `starts`, which leave room for exactly their `sizes`.
+
+    `originals` say where records begin and how long their bodies are, `fixed` how long what is
+    before the body. `flag_bits` are those of SYSFLAG to keep, and those to set.
+    """
+    data, places, body_lengths = originals
+    text_data, text_starts, text_lengths = properties
+    magics = topics[2]
+    keep, put = flag_bits
+    a_half = 1 if len(prepared) > 1 else 0
+    for row in range(len(starts)):
+        at = starts[row]
+        length = fixed[row] + body_lengths[row]
+        copy(out, at, data, places[row], length)
+        store_i32(out, at, sizes[row])
+        store_i32(out, at + layout.MAGIC, magics[codes[row]])
+        store_i32(out, at + layout.QUEUE_ID, queue_ids[row])
+        flags = load_i32(data, places[row] + layout.SYS_FLAG)
+        store_i32(out, at + layout.SYS_FLAG, (flags & keep) | put)
+        body = at + fixed[row]
+        store_i64(out, body - _PREPARED, prepared[row * a_half])
+        if forgets_retries:
+            store_i32(out, at + layout.FLAG, 0)
+            store_i32(out, body - _RECONSUMED, 0)
+        at = put_topic(out, at + length, topics, codes[row])
+        store_i16(out, at, text_lengths[row])
+        copy(out, at + 2, text_data, text_starts[row], text_lengths[row])

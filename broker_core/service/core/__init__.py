@@ -1,0 +1,1 @@
+"""Handlers of our own gRPC protocol."""

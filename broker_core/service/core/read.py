@@ -1,0 +1,252 @@
+"""What clients read: topics, offsets, ranges of queues, single messages."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from broker_core.broker.query import as_frames, find_by_id, find_by_key
+from broker_core.codec.decode import schema_of
+from broker_core.errors import MessageNotFoundError, OffsetRangeError, RequestError
+from broker_core.filter.pipeline import MessageFilter
+from broker_core.service.auth.identity import Right
+from broker_core.types import LogicalOffset, OffsetRange, QueueRef
+from broker_core.wire.core import broker_pb2 as pb
+from broker_core.wire.core.columns import pack_columns
+from broker_core.wire.core.frames import join_packed, pack_frames
+
+if TYPE_CHECKING:
+    from broker_core.broker.broker import EmbeddedBroker
+    from broker_core.codec.frames import FrameBatch
+    from broker_core.service.broker_pool import Core
+    from broker_core.service.core.rpc import Call
+    from broker_core.types import TopicInfo
+    from broker_core.wire.core.limits import Limits
+
+_LOG = logging.getLogger(__name__)
+MOST_ROWS = 1 << 20
+LONGEST_WAIT_S = 60.0
+COLUMNS_AHEAD = 4
+"""How many chunks' worth of records are decoded at a time: columns are smaller than records."""
+FOLLOW_PAUSE_S = 0.005
+"""A follower is sent at most so often what arrives: what came meanwhile travels together."""
+
+
+class Reading:
+    """Handlers of the calls that change nothing."""
+
+    def __init__(self, core: Core, limits: Limits) -> None:
+        self._core = core
+        self._limits = limits
+
+    # Topics and offsets
+
+    def topics(self, request: pb.Empty, call: Call) -> pb.TopicList:
+        """Names of the topics that the caller may do anything with."""
+        del request
+        with self._core.broker() as broker:
+            found = [name for name in broker.topics() if call.identity.may_see(name)]
+        return pb.TopicList(topics=found)
+
+    def describe(self, request: pb.Topic, call: Call) -> pb.TopicInfo:
+        """What there is to know of a topic."""
+        call.identity.require_sight(request.topic)
+        with self._core.broker() as broker:
+            return topic_message(broker.describe(request.topic))
+
+    def offsets(self, request: pb.Topic, call: Call) -> pb.TopicBounds:
+        """(min, max) of every queue of a topic."""
+        call.identity.require(Right.SUBSCRIBE, [request.topic])
+        with self._core.broker() as broker:
+            return self._bounds(broker, request.topic)
+
+    def offset_at(self, request: pb.OffsetAt, call: Call) -> pb.Offset:
+        """The first offset at or after a time."""
+        call.identity.require(Right.SUBSCRIBE, [request.topic])
+        name = request.broker_name if request.HasField("broker_name") else None
+        with self._core.broker() as broker:
+            found = broker.offset_at(
+                request.topic, request.queue_id, request.timestamp_ms, broker_name=name
+            )
+        return pb.Offset(offset=found)
+
+    def consumer_offsets(self, request: pb.Group, call: Call) -> pb.GroupOffsets:
+        """Where a group will read next."""
+        call.identity.require(Right.SUBSCRIBE, [request.topic])
+        with self._core.broker() as broker:
+            found = broker.consumer_offsets(request.group, request.topic)
+        queues = [
+            pb.QueueOffset(queue_id=queue.queue_id, offset=offset)
+            for queue, offset in found.items()
+        ]
+        return pb.GroupOffsets(broker_name=self._core.settings.broker_name, queues=queues)
+
+    def wait(self, request: pb.Await, call: Call) -> pb.TopicBounds:
+        """What a topic holds, as soon as one of its queues goes beyond an offset."""
+        call.identity.require(Right.SUBSCRIBE, [request.topic])
+        known = {queue.queue_id: queue.offset for queue in request.queues}
+        keys = [(request.topic, queue_id) for queue_id in known]
+        wait_s = min(max(0.0, request.timeout_ms / 1000), LONGEST_WAIT_S)
+        until_s = time.monotonic() + wait_s
+        with self._core.broker() as broker, self._core.arrivals.watch(keys) as watch:
+            call.when_over(watch.wake)
+            while True:
+                held = self._bounds(broker, request.topic)
+                has_come = any(
+                    queue.maximum > known.get(queue.queue_id, queue.maximum)
+                    for queue in held.queues
+                )
+                left_s = until_s - time.monotonic()
+                if has_come or left_s <= 0 or not call.is_active or self._core.is_stopping:
+                    return held
+                watch.wait(left_s)
+
+    def _bounds(self, broker: EmbeddedBroker, topic: str) -> pb.TopicBounds:
+        queues = [
+            pb.QueueBounds(queue_id=queue.queue_id, minimum=minimum, maximum=maximum)
+            for queue, (minimum, maximum) in broker.offsets(topic).items()
+        ]
+        return pb.TopicBounds(broker_name=self._core.settings.broker_name, queues=queues)
+
+    # Messages
+
+    def pull(self, request: pb.Pull, call: Call) -> Iterator[bytes]:
+        """The messages of a range in chunks, filtered; with `follow`, and those that come."""
+        call.identity.require(Right.SUBSCRIBE, [request.topic])
+        queue = QueueRef(request.topic, request.broker_name, request.queue_id)
+        wanted_filter = filter_of(request.filter)
+        with self._core.broker() as broker:
+            wanted = OffsetRange(queue, LogicalOffset(request.start), LogicalOffset(request.end))
+            if request.follow:
+                yield from self._follow(broker, wanted, wanted_filter, request, call)
+            else:
+                before = broker.filter_count
+                yield from self._range(broker, wanted, wanted_filter, request)
+                if wanted_filter is not None:
+                    work = broker.filter_count - before
+                    _LOG.info("event=filtered queue=%s %s", queue, work)
+
+    def _range(
+        self,
+        broker: EmbeddedBroker,
+        wanted: OffsetRange,
+        wanted_filter: MessageFilter | None,
+        request: pb.Pull,
+    ) -> Iterator[bytes]:
+        chunk_bytes = self._chunk_bytes(request.batch_bytes)
+        columns = tuple(request.columns)
+        schema_of(columns)
+        rows = request.batch_rows if 0 < request.batch_rows < MOST_ROWS else MOST_ROWS
+        frames = broker.pull(
+            wanted,
+            message_filter=wanted_filter,
+            batch_rows=rows,
+            batch_bytes=chunk_bytes * COLUMNS_AHEAD if columns else chunk_bytes,
+            verify=request.verify if request.HasField("verify") else None,
+        )
+        for batch in frames:
+            if columns:
+                yield from pack_columns(batch, columns, chunk_bytes)
+            else:
+                yield pack_frames(batch)
+
+    def _follow(
+        self,
+        broker: EmbeddedBroker,
+        wanted: OffsetRange,
+        wanted_filter: MessageFilter | None,
+        request: pb.Pull,
+        call: Call,
+    ) -> Iterator[bytes]:
+        queue, at = wanted.queue, wanted.start
+        key, arrivals = (queue.topic, queue.queue_id), self._core.arrivals
+        is_ours = queue.broker_name == self._core.settings.broker_name
+        may_skip_files = is_ours and wanted_filter is None and not request.verify
+        with arrivals.follow(key) as watch:
+            call.when_over(watch.wake)
+            while call.is_active and not self._core.is_stopping:
+                most_bytes = self._limits.chunk_bytes if may_skip_files else 0
+                pieces = arrivals.pieces(key, at, most_bytes)
+                if pieces:
+                    yield join_packed([piece.packed for piece in pieces])
+                    at = LogicalOffset(pieces[-1].end)
+                    time.sleep(FOLLOW_PAUSE_S)
+                    continue
+                if not (may_skip_files and arrivals.is_at_end(key, at)):
+                    end = _end(broker, queue, at)
+                    if end > at:
+                        ahead = OffsetRange(queue, at, end)
+                        yield from self._range(broker, ahead, wanted_filter, request)
+                        at = end
+                        continue
+                watch.wait()
+        if self._core.is_stopping:
+            raise self._core.stopping()
+
+    def _chunk_bytes(self, batch_bytes: int) -> int:
+        limit = self._limits.chunk_bytes
+        return min(batch_bytes, limit) if batch_bytes > 0 else limit
+
+    def query(self, request: pb.Query, call: Call) -> Iterator[bytes]:
+        """Messages with a key."""
+        call.identity.require(Right.SUBSCRIBE, [request.topic])
+        if request.limit < 1:
+            message = f"A query's limit is {request.limit}; give 1 or more."
+            raise RequestError(message)
+        with self._core.broker() as broker:
+            broker.describe(request.topic)
+            found = find_by_key(broker.reader, request.topic, request.key, request.limit)
+            frames = as_frames(found, broker.reader)
+        yield from self._packed(frames)
+
+    def message(self, request: pb.MessageId, call: Call) -> Iterator[bytes]:
+        """The message with an id."""
+        with self._core.broker() as broker:
+            topics = [name for name in broker.topics() if call.identity.may(Right.SUBSCRIBE, name)]
+            record = find_by_id(broker.reader, topics, request.message_id)
+            if not call.identity.may(Right.SUBSCRIBE, record.topic):
+                message = f"No message with id {request.message_id} can be read by you."
+                raise MessageNotFoundError(message)
+            frames = as_frames([record], broker.reader)
+        yield from self._packed(frames)
+
+    def _packed(self, frames: FrameBatch) -> Iterator[bytes]:
+        for piece in frames.cut(self._limits.chunk_bytes, MOST_ROWS):
+            yield pack_frames(piece)
+
+
+def topic_message(info: TopicInfo) -> pb.TopicInfo:
+    """Return a topic's description as it travels."""
+    return pb.TopicInfo(
+        topic=info.name,
+        broker_name=info.queues[0].broker_name if info.queues else "",
+        read_queues=info.read_queues,
+        write_queues=info.write_queues,
+        perm=info.perm,
+        queue_ids=[queue.queue_id for queue in info.queues],
+        attributes=info.attributes,
+    )
+
+
+def filter_of(given: pb.Filter) -> MessageFilter | None:
+    """Return the filter that a client asks for; FilterSyntaxError if it is none."""
+    kind = given.WhichOneof("expression")
+    if kind is None:
+        return None
+    return MessageFilter.of(**{kind: getattr(given, kind)})
+
+
+def _end(broker: EmbeddedBroker, queue: QueueRef, at: int) -> LogicalOffset:
+    """Return where a queue ends; an error if that is before `at`, or if there is no such queue."""
+    held = broker.offsets(queue.topic).get(queue)
+    if held is None:
+        message = f"There is no queue {queue} to follow."
+        raise RequestError(message)
+    if held[1] < at:
+        message = (
+            f"Queue {queue} holds {held[0]} to {held[1]}, but {at} was asked for; start there."
+        )
+        raise OffsetRangeError(message, *held)
+    return held[1]

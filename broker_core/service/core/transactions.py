@@ -1,0 +1,268 @@
+"""What clients prepare and decide: transactions of messages and of batches.
+
+Messages that are to be prepared arrive as records, like any others; half messages are made of them
+here, and so is their commit. All of it may be asked for again after a lost answer: what was
+prepared twice is never named by a decision and is rolled back by check-back, and a decision is made
+once.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from broker_core.codec.property_names import HALF_TOPIC
+from broker_core.errors import IllegalMessageError, RequestError
+from broker_core.service.admission import admit
+from broker_core.service.auth.identity import ANYONE, Right
+from broker_core.service.core.write import gather
+from broker_core.types import CheckBackReport, Fate
+from broker_core.wire.core import broker_pb2 as pb
+from broker_core.wire.core.frames import Chunk, unpack
+from broker_core.wire.core.transactions import (
+    pack_half,
+    pack_prepared,
+    unpack_batch,
+    unpack_half,
+    unpack_receipt,
+)
+
+if TYPE_CHECKING:
+    from broker_core.service.broker_pool import Core
+    from broker_core.service.core.rpc import Call
+    from broker_core.service.group_commit import GroupCommit
+    from broker_core.types import HalfMessage
+    from broker_core.wire.core.limits import Limits
+
+ASKED_AHEAD = 1024
+"""Questions that wait for a listener; what is beyond is asked again in a later round."""
+
+
+class Deciding:
+    """Handlers of the calls about transactions."""
+
+    def __init__(
+        self, core: Core, limits: Limits, group_commit: GroupCommit, questions: Questions
+    ) -> None:
+        self._core = core
+        self._limits = limits
+        self._group_commit = group_commit
+        self._questions = questions
+
+    # Batches
+
+    def is_decided(self, request: pb.Batch, call: Call) -> pb.IsDecided:
+        """Whether a batch is committed."""
+        call.identity.require_somewhere(Right.PUBLISH)
+        with self._core.broker() as broker:
+            found = broker.transactions.is_batch_decided(unpack_batch(request))
+        return pb.IsDecided(is_decided=found)
+
+    def prepare(self, request: bytes, call: Call) -> pb.Prepared:
+        """Prepare messages that came in one chunk."""
+        return self._prepare(iter((request,)), call)
+
+    def prepare_chunks(self, requests: Iterable[bytes], call: Call) -> pb.Prepared:
+        """Prepare messages that came in several chunks."""
+        return self._prepare(iter(requests), call)
+
+    def _prepare(self, requests: Iterator[bytes], call: Call) -> pb.Prepared:
+        first = unpack(next(requests, b""))
+        head = _prepare_head(first)
+        if head.total_bytes > self._limits.append_bytes:
+            message = (
+                f"{head.total_bytes} bytes are too many to prepare at once, "
+                f"{self._limits.append_bytes} is the limit; send them in parts."
+            )
+            raise IllegalMessageError(message)
+        with self._group_commit.room(head.total_bytes, call.deadline_s), self._core.broker() as own:
+            records = gather(first, requests, head.total_bytes, call.born_host)
+            admitted = admit(own, [records])
+            if call.identity is not ANYONE:
+                call.identity.require(Right.PUBLISH, admitted.topics(0))
+            prepared = own.transactions.prepare_records(
+                unpack_batch(head.batch),
+                head.attempt,
+                admitted.batch,
+                is_first=head.is_first,
+                flush=head.flush or None,
+            )
+        return pack_prepared(prepared)
+
+    def commit_batch(self, request: pb.Decide, call: Call) -> pb.Outcome:
+        """Commit what receipts stand for, once."""
+        call.identity.require_somewhere(Right.PUBLISH)
+        with self._core.broker() as broker:
+            outcome = broker.transactions.commit_batch(
+                unpack_batch(request.batch),
+                [unpack_receipt(each) for each in request.receipts],
+                run=request.run,
+                keep=request.keep,
+                flush=request.flush or None,
+            )
+        return pb.Outcome(is_repeat=outcome.is_repeat, run=outcome.run)
+
+    def abort_batch(self, request: pb.Decide, call: Call) -> pb.Empty:
+        """Roll back what receipts stand for."""
+        call.identity.require_somewhere(Right.PUBLISH)
+        with self._core.broker() as broker:
+            broker.transactions.abort_batch(
+                unpack_batch(request.batch),
+                [unpack_receipt(each) for each in request.receipts],
+                flush=request.flush or None,
+            )
+        return pb.Empty()
+
+    # Single messages
+
+    def prepare_message(self, request: pb.PrepareMessage, call: Call) -> pb.HalfMessage:
+        """Append one half message."""
+        call.identity.require(Right.PUBLISH, [request.topic])
+        queue_id = request.queue_id if request.HasField("queue_id") else None
+        with self._core.broker() as broker:
+            broker.require_writable(request.topic, *([] if queue_id is None else [queue_id]))
+            half = broker.transactions.prepare(
+                request.topic,
+                request.body,
+                group=request.group,
+                tags=request.tags or None,
+                keys=list(request.keys) or None,
+                properties=dict(request.properties) or None,
+                queue_id=queue_id,
+            )
+        return pack_half(half)
+
+    def end(self, request: pb.End, call: Call) -> pb.Empty:
+        """Decide one half message."""
+        half = unpack_half(request.half)
+        call.identity.require(Right.PUBLISH, [half.topic])
+        try:
+            fate = Fate(request.fate)
+        except ValueError as error:
+            message = f"{request.fate!r} is no way to end a transaction."
+            raise RequestError(message) from error
+        with self._core.broker() as broker:
+            broker.transactions.end(half, fate)
+        return pb.Empty()
+
+    # Check-back
+
+    def listen(self, request: pb.Listen, call: Call) -> Iterator[pb.Question]:
+        """Questions about half messages of a producer group, as they arise."""
+        call.identity.require_somewhere(Right.PUBLISH)
+        return self._questions.of(request.group, call)
+
+    def check_back(self, request: pb.Empty, call: Call) -> pb.CheckBackReport:
+        """One round of check-back, now."""
+        del request
+        call.identity.require_everywhere(Right.ADMIN)
+        report = self._questions.check_back()
+        return pb.CheckBackReport(
+            waiting=report.waiting,
+            finished=report.finished,
+            rolled_back=report.rolled_back,
+            asked=report.asked,
+            given_up=report.given_up,
+        )
+
+
+class Questions:
+    """Rounds of check-back, and the listeners who are asked in them. Thread-safe.
+
+    A listener is another process: it is sent the question, and answers with a call of its own,
+    later. Until then the fate is unknown, and a round does not wait for it.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._rounds = threading.Lock()
+        self._lock = threading.Lock()
+        self._listeners: dict[str, list[queue.Queue[pb.Question | None]]] = {}
+
+    def check_back(self) -> CheckBackReport:
+        """Run one round now; none is needed where nothing was ever prepared."""
+        with self._rounds, self._core.broker() as broker:
+            if not broker.reader.queue_ids(HALF_TOPIC):
+                return CheckBackReport()
+            with self._lock:
+                groups = list(self._listeners)
+            for group in groups:
+                broker.transactions.listen(group, _Relay(self, group))
+            return broker.transactions.check_back()
+
+    def ask(self, group: str, question: pb.Question) -> None:
+        """Send a question to one listener of a group, the one asked least lately."""
+        with self._lock:
+            listeners = self._listeners.get(group, [])
+            if not listeners:
+                return
+            chosen = listeners.pop(0)
+            listeners.append(chosen)
+        with suppress(queue.Full):
+            chosen.put_nowait(question)
+
+    def stop(self) -> None:
+        """Let all who listen look whether the broker is stopping."""
+        with self._lock:
+            everyone = [each for listeners in self._listeners.values() for each in listeners]
+        for each in everyone:
+            with suppress(queue.Full):
+                each.put_nowait(None)
+
+    def of(self, group: str, call: Call) -> Iterator[pb.Question]:
+        """Listen for a group until the call ends."""
+        mine: queue.Queue[pb.Question | None] = queue.Queue(ASKED_AHEAD)
+
+        def wake() -> None:
+            with suppress(queue.Full):
+                mine.put_nowait(None)
+
+        with self._lock:
+            self._listeners.setdefault(group, []).append(mine)
+        try:
+            call.when_over(wake)
+            while call.is_active and not self._core.is_stopping:
+                question = mine.get()
+                if question is not None:
+                    yield question
+        finally:
+            with self._lock:
+                self._listeners[group].remove(mine)
+                if not self._listeners[group]:
+                    del self._listeners[group]
+
+
+class _Relay:
+    """A listener that passes the question on; the answer comes by a call of its own."""
+
+    def __init__(self, questions: Questions, group: str) -> None:
+        self._questions = questions
+        self._group = group
+
+    def execute(self, half: HalfMessage, body: bytes, properties: Mapping[str, str]) -> Fate:
+        """Nothing is executed here."""
+        del half, body, properties
+        return Fate.UNKNOWN
+
+    def check(self, half: HalfMessage, body: bytes, properties: Mapping[str, str]) -> Fate:
+        """Pass the question on."""
+        question = pb.Question(half=pack_half(half), body=body, properties=dict(properties))
+        self._questions.ask(self._group, question)
+        return Fate.UNKNOWN
+
+
+def _prepare_head(first: Chunk) -> pb.PrepareHead:
+    try:
+        head = pb.PrepareHead.FromString(bytes(first.head))
+    except DecodeError as error:
+        message = "The head of a prepare can't be read; both ends must be of one version."
+        raise RequestError(message) from error
+    if not head.batch.owner or not head.attempt:
+        message = "What is prepared must be part of a batch: its owner and the attempt are missing."
+        raise RequestError(message)
+    return head

@@ -1,0 +1,187 @@
+"""What clients change: messages, topics, consumer offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from broker_core.errors import IllegalMessageError, RequestError
+from broker_core.service.admission import Records, is_the_brokers
+from broker_core.service.auth.identity import ANYONE, Right
+from broker_core.service.core.read import topic_message
+from broker_core.service.dedup import Attempt, RequestName
+from broker_core.service.group_commit import Job
+from broker_core.store.writer import FLUSH_MODES
+from broker_core.wire.core import broker_pb2 as pb
+from broker_core.wire.core.frames import Chunk, Flag, unpack
+from broker_core.wire.core.placement import pack_placement
+
+if TYPE_CHECKING:
+    from broker_core.service.broker_pool import Core
+    from broker_core.service.core.rpc import Call
+    from broker_core.service.dedup import Repeats
+    from broker_core.service.group_commit import GroupCommit
+    from broker_core.types import AppendResult
+    from broker_core.wire.core.limits import Limits
+
+CLIENT_NAME_BYTES = 16
+
+
+class Writing:
+    """Handlers of the calls that change something."""
+
+    def __init__(
+        self,
+        core: Core,
+        limits: Limits,
+        group_commit: GroupCommit,
+        repeats: Repeats,
+        *,
+        creates_topics: bool = False,
+    ) -> None:
+        self._core = core
+        self._limits = limits
+        self._group_commit = group_commit
+        self._repeats = repeats
+        self._creates_topics = creates_topics
+
+    # Messages
+
+    def append(self, request: bytes, call: Call) -> bytes:
+        """Append the records of one chunk."""
+        return self._append(iter((request,)), call)
+
+    def append_chunks(self, requests: Iterable[bytes], call: Call) -> bytes:
+        """Append the records of several chunks, all of them or none."""
+        return self._append(iter(requests), call)
+
+    def _append(self, requests: Iterator[bytes], call: Call) -> bytes:
+        first = unpack(next(requests, b""))
+        head = append_head(first)
+        total = head.total_bytes
+        if total > self._limits.append_bytes:
+            message = (
+                f"{total} bytes are too many for one append, {self._limits.append_bytes} is the "
+                f"limit; send them in parts."
+            )
+            raise IllegalMessageError(message)
+        with self._group_commit.room(total, call.deadline_s):
+            records = gather(first, requests, total, call.born_host)
+            placed = self._append_once(head, records, call)
+            return pack_placement(placed.slice(0, 0) if head.without_places else placed)
+
+    def _append_once(self, head: pb.AppendHead, records: Records, call: Call) -> AppendResult:
+        job = Job(
+            records,
+            flush=head.flush or self._core.settings.flush,
+            permit=None if call.identity is ANYONE else call.identity.require_publish,
+            deadline_s=call.deadline_s,
+        )
+        return self._repeats.once(
+            attempt_of(head), records, lambda: self._group_commit.append(job), call.left_s
+        )
+
+    def delete_before(self, request: pb.DeleteBefore, call: Call) -> pb.Offset:
+        """Delete whole commit-log files."""
+        call.identity.require_everywhere(Right.ADMIN)
+        with self._core.broker() as broker:
+            return pb.Offset(offset=broker.delete_before(request.physical_offset))
+
+    # Topics
+
+    def create_topic(self, request: pb.CreateTopic, call: Call) -> pb.TopicInfo:
+        """Make a topic, for an administrator or, where that is on, for whoever sends to it."""
+        if request.for_sending:
+            return self._create_for_sending(request.topic, call)
+        call.identity.require(Right.ADMIN, [request.topic])
+        with self._core.broker() as broker:
+            info = broker.create_topic(request.topic, request.queues, exist_ok=request.exist_ok)
+        return topic_message(info)
+
+    def _create_for_sending(self, topic: str, call: Call) -> pb.TopicInfo:
+        call.identity.require(Right.PUBLISH, [topic])
+        with self._core.broker() as broker:
+            if self._creates_topics and not is_the_brokers(topic):
+                queues = self._core.settings.default_topic_queues
+                return topic_message(broker.create_topic(topic, queues, exist_ok=True))
+            return topic_message(broker.describe(topic))
+
+    def add_queues(self, request: pb.AddQueues, call: Call) -> pb.TopicInfo:
+        """Let a topic have more queues."""
+        call.identity.require(Right.ADMIN, [request.topic])
+        with self._core.broker() as broker:
+            return topic_message(broker.add_queues(request.topic, request.total))
+
+    def delete_topic(self, request: pb.Topic, call: Call) -> pb.Empty:
+        """Forget a topic."""
+        call.identity.require(Right.ADMIN, [request.topic])
+        with self._core.broker() as broker:
+            broker.delete_topic(request.topic)
+        return pb.Empty()
+
+    # Consumer offsets
+
+    def commit_offset(self, request: pb.CommitOffset, call: Call) -> pb.Empty:
+        """Record where a group will read next."""
+        call.identity.require(Right.SUBSCRIBE, [request.topic])
+        name = request.broker_name if request.HasField("broker_name") else None
+        with self._core.broker() as broker:
+            broker.commit_offset(
+                request.group,
+                request.topic,
+                request.queue_id,
+                request.offset,
+                broker_name=name,
+            )
+        return pb.Empty()
+
+
+def append_head(first: Chunk) -> pb.AppendHead:
+    """Return the head of an append; RequestError unless it makes sense."""
+    try:
+        head = pb.AppendHead.FromString(bytes(first.head))
+    except DecodeError as error:
+        message = "The head of an append can't be read; both ends must be of one version."
+        raise RequestError(message) from error
+    request = head.request
+    if len(request.client) != CLIENT_NAME_BYTES or not request.attempt:
+        message = "An append must be named: a client of 16 bytes, a sequence, an attempt from 1."
+        raise RequestError(message)
+    if head.flush and head.flush not in FLUSH_MODES:
+        message = f"flush={head.flush!r} is not a flush mode; give 'async' or 'sync'."
+        raise RequestError(message)
+    return head
+
+
+def attempt_of(head: pb.AppendHead) -> Attempt:
+    """Return which append, for which time."""
+    request = head.request
+    name = RequestName(request.client, request.sequence)
+    return Attempt(name, request.attempt, request.instance)
+
+
+def gather(
+    first: Chunk,
+    rest: Iterable[bytes],
+    total_bytes: int,
+    born_host: bytes | None,
+) -> Records:
+    """Return the records of all chunks of an append; RequestError unless they add up."""
+    chunks = [first]
+    held = len(first.records)
+    for request in rest:
+        if not chunks[-1].flags & Flag.MORE or held > total_bytes:
+            break
+        chunks.append(unpack(request))
+        held += len(chunks[-1].records)
+    if held != total_bytes or chunks[-1].flags & Flag.MORE:
+        message = f"An append of {total_bytes} bytes came as {held}. Nothing was written."
+        raise RequestError(message)
+    if len(chunks) == 1:
+        return Records(first.records, first.sizes, born_host)
+    data = np.concatenate([chunk.records for chunk in chunks])
+    sizes = np.concatenate([chunk.sizes for chunk in chunks])
+    return Records(data, sizes, born_host)

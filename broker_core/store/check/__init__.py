@@ -1,0 +1,1 @@
+"""Check: a whole store read, and everything reported that is not as it must be."""

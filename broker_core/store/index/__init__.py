@@ -1,0 +1,1 @@
+"""Index files: records by topic and key."""

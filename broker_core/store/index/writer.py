@@ -1,0 +1,440 @@
+"""Index writer: puts many keys into index files at once, as RocketMQ does one by one.
+
+The layout is index_file.py's. A put of n keys into a file writes, in this order: the n entries
+behind the last one, the header that counts them, the slots that lead to them. A process that dies
+in between leaves slots that point only to whole entries, so following `previous` from any slot
+until it is below the old count restores what the slot held: that is what `rewind` does, to the
+position that the tail marker recorded. How slots are read and set is slot_table.py's; the newest
+file's header is remembered until `forget`.
+
+Not thread-safe; only the holder of the store's lock may use it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker_core.codec.gather import is_one_number
+from broker_core.errors import CorruptRecordError
+from broker_core.jit import arguments, kernels
+from broker_core.store.index import file
+from broker_core.store.index.file import (
+    ENTRY,
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    IndexHeader,
+    entry_position,
+    list_index_files,
+)
+from broker_core.store.index.slots import SlotTable
+from broker_core.store.io.files import Failpoint
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.store.io.file_handles import OpenFiles
+
+    KeyColumns = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
+    """Of each key its hash, its record's physical offset, its record's store time."""
+    Columns = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
+    """The same, with seconds (seconds_since) for times."""
+
+FIRST_ENTRY = 1
+EMPTY_HEADER = IndexHeader()
+_MAX_SECONDS = (1 << 31) - 1
+_NAME_DIGITS = 17
+_UNNAMED = "next.tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPosition:
+    """Up to where an index is filled: the newest file's name as a number (0: none) and header."""
+
+    name: int = 0
+    header: IndexHeader = EMPTY_HEADER
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Rows of a put by slot: those of slots[i] begin at starts[i] of `rows`, in put order."""
+
+    slots: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Chains:
+    """What a put changes: each new entry's predecessor, and the new value of each touched slot."""
+
+    previous: NDArray[np.int32]
+    newest: NDArray[np.int32]
+    fresh_slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chained:
+    """New entries' bytes, and touched slots with their new values."""
+
+    entries: NDArray[np.uint8]
+    slots: NDArray[np.int64]
+    newest: NDArray[np.int32]
+    fresh_slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """What a put writes into the newest file: it follows `before`, and `after` counts it."""
+
+    table: SlotTable
+    before: IndexPosition
+    after: IndexHeader
+    chained: Chained
+
+
+class IndexWriter:
+    """The index files of one store, open for appending. See the module."""
+
+    def __init__(
+        self,
+        directory: Path,
+        handles: OpenFiles,
+        *,
+        slots: int,
+        entries: int,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._directory = directory
+        self._handles = handles
+        self._reach = handles.files.reach
+        self._slots = slots
+        self._capacity = entries
+        self._clock_ms = clock_ms
+        self._position: IndexPosition | None = None
+        self._table: SlotTable | None = None
+
+    @property
+    def position(self) -> IndexPosition:
+        """Up to where the index is filled; read from the newest file when not known."""
+        if self._position is None:
+            self._position = self._read_position()
+        return self._position
+
+    def forget(self) -> None:
+        """Read the newest file again next time: another process may have written."""
+        self._position = None
+
+    def put(
+        self,
+        hashes: NDArray[np.int32],
+        physical_offsets: NDArray[np.int64],
+        store_timestamps: NDArray[np.int64],
+    ) -> None:
+        """Index keys in order: hash i belongs to the record at physical_offsets[i].
+
+        Hashes are non-negative. A file that is full is followed by a new one.
+        """
+        done = 0
+        while done < len(hashes):
+            room = self._room()
+            if room <= 0:
+                self._roll()
+                continue
+            part = slice(done, done + room)
+            keys = hashes[part], physical_offsets[part], store_timestamps[part]
+            table = self._table_of(self._path(self.position.name))
+            self.write(self._chain(self.position, table, keys))
+            done += room
+
+    def chaining(self, count: int) -> Callable[[KeyColumns], Put] | None:
+        """What computes a put of `count` keys before it is written; None if few or too many.
+
+        The call only reads: any thread may make it, until something else is put.
+        """
+        position = self.position
+        if not 0 < count <= self._room() or not kernels.is_worth(count):
+            return None
+        table = self._table_of(self._path(position.name))
+        return None if table.mapped(count) is None else partial(self._chain, position, table)
+
+    def write(self, put: Put) -> None:
+        """Write a put that was computed; nothing was put since."""
+        assert put.before == self.position, "the index has changed"
+        path = self._path(put.before.name)
+        start = entry_position(self._slots, put.before.header.entry_count)
+        self._handles.write(path, put.chained.entries.data, start)
+        self._reach(Failpoint.INDEX_ENTRIES_WRITTEN)
+        self._handles.write(path, put.after.encode(), 0)
+        self._reach(Failpoint.INDEX_HEADER_WRITTEN)
+        put.table.put(put.chained.slots, put.chained.newest)
+        self._reach(Failpoint.INDEX_SLOTS_WRITTEN)
+        self._position = replace(put.before, header=put.after)
+
+    def drop_empty(self) -> None:
+        """Delete the newest file if nothing is in it: it was made for keys that never came."""
+        position = self.position
+        if position.name and position.header.entry_count <= FIRST_ENTRY:
+            self._handles.delete(self._path(position.name))
+            self.forget()
+
+    def rewind(self, position: IndexPosition) -> None:
+        """Take back every put after `position`, whatever of it is on disk; repeatable.
+
+        Slots first, while the entries that lead back are still there; entries last.
+        """
+        for path in reversed(list_index_files(self._directory)):
+            if int(path.name) > position.name:
+                self._handles.delete(path)
+                self._reach(Failpoint.INDEX_DROPPED)
+        self._position = position
+        if position.name == 0:
+            return
+        path = self._path(position.name)
+        self._rewind_slots(path, position.header.entry_count)
+        self._handles.write(path, position.header.encode(), 0)
+        start = entry_position(self._slots, position.header.entry_count)
+        self._handles.zero(path, start, entry_position(self._slots, self._capacity))
+        self._reach(Failpoint.INDEX_REWOUND)
+
+    def _read_position(self) -> IndexPosition:
+        paths = list_index_files(self._directory)
+        if not paths:
+            return IndexPosition()
+        header = self._handles.read(paths[-1], HEADER_BYTES, 0)
+        return IndexPosition(
+            int(paths[-1].name), IndexHeader.decode(header.ljust(HEADER_BYTES, b"\0"))
+        )
+
+    def _roll(self) -> None:
+        """Begin a new file."""
+        previous = self.position
+        header = inherited(previous.header if previous.name else None)
+        name = next_name(self._clock_ms(), previous.name)
+        path = self._path(name)
+        # Under another name until it has its length: an empty index file could not be opened.
+        unnamed = self._directory / _UNNAMED
+        self._handles.create(unnamed, file.file_size(self._slots, self._capacity))
+        self._handles.rename(unnamed, path)
+        self._position = IndexPosition(name, header)
+        self._reach(Failpoint.INDEX_CREATED)
+
+    def _room(self) -> int:
+        """How many keys the newest file still takes."""
+        position = self.position
+        return self._capacity - position.header.entry_count if position.name else 0
+
+    def _chain(self, position: IndexPosition, table: SlotTable, keys: KeyColumns) -> Put:
+        """What keys that all fit come to in the newest file."""
+        hashes, physical_offsets, store_timestamps = keys
+        before = position.header
+        after = grown(before, physical_offsets, store_timestamps)
+        seconds = seconds_since(before, after, store_timestamps)
+        chain = chained_compiled if kernels.is_worth(len(hashes)) else chained
+        made = chain((hashes, physical_offsets, seconds), table, self._slots, before.entry_count)
+        after = replace(after, slot_count=before.slot_count + made.fresh_slots)
+        return Put(table, position, after, made)
+
+    def _table_of(self, path: Path) -> SlotTable:
+        """The slots of a file: of the one that has this name now, whoever gave it the name."""
+        if self._table is None or not self._table.is_of(path):
+            self._table = SlotTable(path, self._handles, self._slots)
+        return self._table
+
+    def _rewind_slots(self, path: Path, count: int) -> None:
+        """Lead every slot back to its newest entry below `count`."""
+        if count <= FIRST_ENTRY:
+            self._handles.zero(path, HEADER_BYTES, entry_position(self._slots, 0))
+            return
+        table = self._table_of(path)
+        values = table.all().astype(np.int64)
+        changed = np.flatnonzero(values >= count)
+        if not len(changed):
+            return
+        last = min(int(values[changed].max()), self._capacity - 1)
+        start = entry_position(self._slots, count)
+        found = self._handles.read(path, ENTRY_BYTES * (last - count + 1), start)
+        previous = np.frombuffer(found, dtype=ENTRY)["previous"].astype(np.int64)
+        held = walk_back(values[changed], previous, count)
+        if held is None:
+            message = (
+                f"Index file {path} has slots that lead to entries which do not lead back below "
+                f"entry {count}; delete the index directory, the next writer makes it anew."
+            )
+            raise CorruptRecordError(message, path)
+        table.put(changed, held.astype(np.int32))
+
+    def _path(self, name: int) -> Path:
+        return self._directory / f"{name:0{_NAME_DIGITS}d}"
+
+
+def chained(columns: Columns, table: SlotTable, slots: int, first: int) -> Chained:
+    """New entries `first`, `first` + 1, ..., and what they make of a table of so many slots."""
+    hashes, physical_offsets, seconds = columns
+    groups = group(hashes % np.int32(slots))
+    chains = link(groups, valid(table.held(groups.slots), first), first)
+    entries = np.empty(len(hashes), dtype=ENTRY)
+    entries["key_hash"] = hashes
+    entries["physical_offset"] = physical_offsets
+    entries["seconds"] = seconds
+    entries["previous"] = chains.previous
+    return Chained(entries.view(np.uint8), groups.slots, chains.newest, chains.fresh_slots)
+
+
+def chained_compiled(columns: Columns, table: SlotTable, slots: int, first: int) -> Chained:
+    """The same by a kernel, but for the order of the slots."""
+    mapped = table.mapped(len(columns[0]))
+    if mapped is None:  # the kernel reads slots where they are mapped
+        return chained(columns, table, slots, first)
+    from broker_core.store.index.chains_kernels import chain_entries
+
+    hashes, physical_offsets, seconds = columns
+    count = len(hashes)
+    entries = np.empty(count * ENTRY_BYTES, dtype=np.uint8)
+    touched_slots, newest = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int32)
+    touched, fresh = chain_entries(
+        entries,
+        _entry_places(),
+        (arguments.ints(hashes), arguments.longs(physical_offsets), arguments.longs(seconds)),
+        mapped,
+        first,
+        (touched_slots, newest),
+    )
+    return Chained(entries, touched_slots[:touched], newest[:touched], fresh)
+
+
+def _entry_places() -> tuple[int, int, int, int, int]:
+    """Where an entry's fields lie in it, and its size."""
+    fields = ENTRY.fields
+    assert fields is not None
+    names = ("key_hash", "physical_offset", "seconds", "previous")
+    key_hash, physical_offset, seconds, previous = (fields[name][1] for name in names)
+    return key_hash, physical_offset, seconds, previous, ENTRY_BYTES
+
+
+def group(slots: NDArray[np.int32]) -> Groups:
+    """Rows by slot. Sorting packed integers is several times faster than a stable argsort."""
+    packed = slots.astype(np.int64) << 32
+    packed |= np.arange(len(slots), dtype=np.int64)
+    packed.sort()
+    sorted_slots = packed >> 32
+    is_first = np.empty(len(packed), dtype=np.bool_)
+    is_first[0] = True
+    np.not_equal(sorted_slots[1:], sorted_slots[:-1], out=is_first[1:])
+    starts = np.flatnonzero(is_first)
+    packed &= 0xFFFFFFFF
+    return Groups(sorted_slots[starts], packed, starts)
+
+
+def link(groups: Groups, held: NDArray[np.int32], first: int) -> Chains:
+    """Chain new entries `first`, `first` + 1, ... to each other and to what their slots held.
+
+    `held` is the value of each group's slot, 0 for none.
+    """
+    rows, starts = groups.rows, groups.starts
+    numbers = (rows + first).astype(np.int32)
+    before = np.empty(len(rows), dtype=np.int32)
+    before[1:] = numbers[:-1]
+    before[starts] = held
+    previous = np.empty(len(rows), dtype=np.int32)
+    previous[rows] = before
+    ends = np.append(starts[1:], len(rows)) - 1
+    return Chains(previous, numbers[ends], int(np.count_nonzero(held == 0)))
+
+
+def walk_back(
+    held: NDArray[np.int64], previous: NDArray[np.int64], count: int
+) -> NDArray[np.int64] | None:
+    """Follow chains from the entries `held` until below `count`; None if one does not lead there.
+
+    `previous` holds what entries `count`, `count` + 1, ... say; a chain must only lead downwards.
+    """
+    held = held.copy()
+    while (ahead := np.flatnonzero(held >= count)).size:
+        numbers = held[ahead]
+        if int(numbers.max()) - count >= len(previous):
+            return None
+        older = previous[numbers - count]
+        if bool((older >= numbers).any() or (older < 0).any()):
+            return None
+        held[ahead] = older
+    return held
+
+
+def valid(held: NDArray[np.int32], count: int) -> NDArray[np.int32]:
+    """Slot values as RocketMQ takes them: what can't be an entry's number counts as empty."""
+    return np.where((held <= 0) | (held > count), np.int32(0), held)
+
+
+def grown(
+    header: IndexHeader,
+    physical_offsets: NDArray[np.int64],
+    store_timestamps: NDArray[np.int64],
+) -> IndexHeader:
+    """The header after these records' keys were put, but for the slots that they are first in."""
+    is_first = header.entry_count <= FIRST_ENTRY
+    return IndexHeader(
+        begin_timestamp=int(store_timestamps[0]) if is_first else header.begin_timestamp,
+        end_timestamp=int(store_timestamps[-1]),
+        begin_physical_offset=(
+            int(physical_offsets[0]) if is_first else header.begin_physical_offset
+        ),
+        end_physical_offset=int(physical_offsets[-1]),
+        slot_count=header.slot_count,
+        entry_count=header.entry_count + len(physical_offsets),
+    )
+
+
+def index_header(path: Path) -> IndexHeader:
+    """The header of an index file; that of an empty one if it is too short to have any."""
+    with path.open("rb") as file:
+        return IndexHeader.decode(file.read(HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
+
+
+def inherited(previous: IndexHeader | None) -> IndexHeader:
+    """The header of an empty file: it begins where and when the one before it ended."""
+    if previous is None:
+        return EMPTY_HEADER
+    return IndexHeader(
+        begin_timestamp=previous.end_timestamp,
+        end_timestamp=previous.end_timestamp,
+        begin_physical_offset=previous.end_physical_offset,
+        end_physical_offset=previous.end_physical_offset,
+    )
+
+
+def seconds_since(
+    before: IndexHeader, after: IndexHeader, store_timestamps: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Whole seconds from the file's begin time, as RocketMQ counts them.
+
+    The first entry of a file is counted from the begin time it inherited, before its own becomes
+    the file's: visible only in a comparison of bytes.
+    """
+    times = store_timestamps[:1] if is_one_number(store_timestamps) else store_timestamps
+    seconds = np.clip((times - after.begin_timestamp) // 1000, 0, _MAX_SECONDS)
+    if len(times) < len(store_timestamps):
+        seconds = np.full(len(store_timestamps), seconds[0])
+    if before.entry_count <= FIRST_ENTRY:
+        inherited = before.begin_timestamp
+        elapsed = (int(store_timestamps[0]) - inherited) // 1000 if inherited > 0 else 0
+        seconds[0] = min(max(elapsed, 0), _MAX_SECONDS)
+    return seconds
+
+
+def next_name(now_ms: int, previous: int) -> int:
+    """The name of an index file made now: local time to the millisecond, after the previous one's.
+
+    >>> next_name(0, 20991231235959999)
+    20991231235960000
+    """
+    now = datetime.fromtimestamp(now_ms / 1000).astimezone()
+    name = int(now.strftime("%Y%m%d%H%M%S") + f"{now_ms % 1000:03d}")
+    return max(name, previous + 1)

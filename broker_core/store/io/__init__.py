@@ -1,0 +1,1 @@
+"""Files: the only modules that ask the operating system for them."""

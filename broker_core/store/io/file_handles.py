@@ -1,0 +1,187 @@
+"""Open files: the files that one writer works on, and which of them still need an fsync.
+
+Descriptors are kept, the least recently used closed first: a batch for a thousand queues must not
+need a thousand of them, and the next batch for the same queue must not open its file again. Every
+write is noted in `Dirty` until someone takes the note to make it durable (flush.py), so no kind of
+file can be forgotten.
+
+Not thread-safe; only the holder of the store's lock may use it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from broker_core.store.io.files import SharedMap, make_directory, read_at, write_at, zero
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from broker_core.store.io.files import Bytes, Files
+
+
+WORTH_RESERVING = 1 << 20
+"""So many bytes are written faster if space for all of them is looked for at once."""
+
+
+@dataclass(slots=True)
+class Dirty:
+    """Files with bytes that are not known to be on disk, and those whose names are not."""
+
+    written: set[Path] = field(default_factory=set)
+    created: set[Path] = field(default_factory=set)
+
+    def add(self, other: Dirty) -> None:
+        """Note all that another note has."""
+        self.written |= other.written
+        self.created |= other.created
+
+
+class OpenFiles:
+    """Reads and writes by path. See the module.
+
+    A cached descriptor outlives its file's name. Whoever learns that another process may have
+    deleted files calls `close_all`, or would write where nobody looks.
+    """
+
+    def __init__(self, files: Files, limit: int = 256) -> None:
+        self.files = files
+        self._limit = limit
+        self._open: OrderedDict[Path, int] = OrderedDict()
+        self._dirty = Dirty()
+
+    def read(self, path: Path, size: int, offset: int) -> bytes:
+        """Exactly `size` bytes, fewer where the file ends; FileNotFoundError if there is none."""
+        return read_at(self.files, self._descriptor(path), size, offset)
+
+    def write(self, path: Path, data: Bytes, offset: int) -> None:
+        """Write all of `data`; FileNotFoundError if there is no such file."""
+        descriptor = self._descriptor(path)
+        self._dirty.written.add(path)
+        size = memoryview(data).nbytes
+        if size >= WORTH_RESERVING:
+            self.files.reserve(descriptor, offset, size)
+        write_at(self.files, descriptor, data, offset)
+
+    def reserve(self, path: Path, offset: int, size: int) -> bool:
+        """Give bytes that the file has their place on the disk; False if nobody can."""
+        return self.files.reserve(self._descriptor(path), offset, size)
+
+    def map(self, path: Path, kind: np.dtype[Any], offset: int, count: int) -> SharedMap:
+        """Map items of a file whose bytes have all been written; it outlives the descriptor."""
+        return SharedMap.of(self._descriptor(path), kind, offset, count)
+
+    def scatter(
+        self, path: Path, shared: SharedMap, places: NDArray[np.int64], values: NDArray[Any]
+    ) -> None:
+        """Set items of a mapped file."""
+        descriptor = self._descriptor(path)
+        self._dirty.written.add(path)
+        self.files.scatter(descriptor, shared, places, values)
+
+    def zero(self, path: Path, start: int, stop: int) -> None:
+        """Make the bytes [start, stop) zero, leaving holes and zeros alone."""
+        descriptor = self._descriptor(path)
+        self._dirty.written.add(path)
+        zero(self.files, descriptor, start, stop)
+
+    def create(self, path: Path, size_bytes: int) -> None:
+        """Make a file of zeros at its full size, and the directories above it.
+
+        A name that is taken belongs to a file nobody refers to (a pre-allocated one, or the rest
+        of an append that died): it is replaced, so that no stale byte can be read as a record.
+        """
+        make_directory(self.files, path.parent)
+        self.delete(path)
+        descriptor = self._keep(path, self.files.open(path, create=True))
+        self._dirty.created.add(path)
+        self._dirty.written.add(path)
+        try:
+            self.files.truncate(descriptor, size_bytes)
+        except OSError:
+            self.delete(path)
+            raise
+
+    def ensure(self, path: Path, size_bytes: int) -> bool:
+        """Make a file unless it is there at its full size; whether it had to be made.
+
+        A shorter one was left by a process that died while creating it.
+        """
+        try:
+            if path.stat().st_size == size_bytes:
+                return False
+        except FileNotFoundError:
+            pass
+        self.create(path, size_bytes)
+        return True
+
+    def delete_empty(self, directory: Path) -> None:
+        """Remove files without a byte, left by processes that died while creating them."""
+        if not directory.is_dir():
+            return
+        for path in list(directory.iterdir()):
+            if path.is_file() and path.stat().st_size == 0:
+                self.delete(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file its final name."""
+        self.drop(source)
+        self.files.rename(source, target)
+        self._dirty.written.discard(source)
+        self._dirty.created.discard(source)
+        self._dirty.written.add(target)
+        self._dirty.created.add(target)
+
+    def delete(self, path: Path) -> None:
+        """Remove a file; one that is gone already is fine."""
+        self.drop(path)
+        self._dirty.written.discard(path)
+        self._dirty.created.discard(path)
+        try:
+            self.files.unlink(path)
+        except FileNotFoundError:
+            return
+
+    def drop(self, path: Path) -> None:
+        """Close one file, if it is open."""
+        descriptor = self._open.pop(path, None)
+        if descriptor is not None:
+            self.files.close(descriptor)
+
+    def fsync(self, path: Path) -> None:
+        """Make one file's bytes durable now; not its name."""
+        self.files.fsync(self._descriptor(path))
+        self._dirty.written.discard(path)
+
+    def take_dirty(self) -> Dirty:
+        """Hand over the note of what needs an fsync, and begin a new one."""
+        taken, self._dirty = self._dirty, Dirty()
+        return taken
+
+    def add_dirty(self, dirty: Dirty) -> None:
+        """Note what others wrote, or what could not be made durable."""
+        self._dirty.add(dirty)
+
+    def close_all(self) -> None:
+        """Close every file; the note stays."""
+        while self._open:
+            _, descriptor = self._open.popitem()
+            self.files.close(descriptor)
+
+    def _descriptor(self, path: Path) -> int:
+        descriptor = self._open.get(path)
+        if descriptor is None:
+            return self._keep(path, self.files.open(path))
+        self._open.move_to_end(path)
+        return descriptor
+
+    def _keep(self, path: Path, descriptor: int) -> int:
+        while len(self._open) >= self._limit:
+            _, oldest = self._open.popitem(last=False)
+            self.files.close(oldest)
+        self._open[path] = descriptor
+        return descriptor

@@ -1,0 +1,1 @@
+"""The commit log: records in the order in which they were stored."""

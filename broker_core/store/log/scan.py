@@ -1,0 +1,145 @@
+"""Log scan: the records of a commit log from some offset to its valid end, ready for dispatch.
+
+Every record is checked with its checksum. What is not a valid record ends the log; a blank leads to
+the next segment.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker_core.codec import layout
+from broker_core.codec.dispatch_request import DispatchFields, dispatch_fields
+from broker_core.codec.fields import locate
+from broker_core.codec.frames import FrameBatch
+from broker_core.store.log.tears import first_torn
+from broker_core.store.recovery.tail import NO_RECORD
+
+if TYPE_CHECKING:
+    from broker_core.store.log.commit_log import CommitLog, Stretch
+    from broker_core.store.settings import StoreSettings
+
+_HEAD = struct.Struct(">iI")
+
+
+@dataclass(slots=True)
+class LogScan:
+    """A scan under way: iterate `batches` to the end, then the other fields are final.
+
+    `end` is where valid data ends. `ending` says what is wrong there, empty if nothing follows.
+    With `suspects_tears` a record that lost some of its properties ends the log as well.
+    """
+
+    log: CommitLog
+    settings: StoreSettings
+    start: int
+    verify: bool = True
+    suspects_tears: bool = False
+    end: int = 0
+    last_start: int = NO_RECORD
+    last_store_ms: int = 0
+    ending: str = ""
+
+    def __post_init__(self) -> None:
+        self.end = self.start
+
+    def batches(self) -> Iterator[DispatchFields]:
+        """Dispatch fields of all records, in log order, a stretch of the log at a time."""
+        for found in self.log.walk(self.start, verify=self.verify):
+            stretch = _before_tear(found) if self.suspects_tears else found
+            self.end = end_of_stretch(stretch)
+            self.ending = stretch.detail
+            if len(stretch.starts):
+                fields = fields_of(stretch, self.settings)
+                self.last_start = int(fields.physical_offsets[-1])
+                self.last_store_ms = int(fields.store_timestamps[-1])
+                yield fields
+            if stretch is not found:
+                return
+
+    def run(self) -> LogScan:
+        """Scan without looking at the records."""
+        for _ in self.batches():
+            continue
+        return self
+
+
+def end_of_stretch(stretch: Stretch) -> int:
+    """Where the log goes on after a stretch: at the next segment if this one is full."""
+    is_full = stretch.stop_reason in ("blank", "stop")
+    return stretch.segment.end if is_full else stretch.end
+
+
+def fields_of(stretch: Stretch, settings: StoreSettings) -> DispatchFields:
+    """Dispatch fields of a stretch's records."""
+    return dispatch_fields(_frames(stretch), delay_levels=delay_levels(settings))
+
+
+def _frames(stretch: Stretch) -> FrameBatch:
+    return FrameBatch(
+        buffer=stretch.buffer,
+        starts=stretch.starts,
+        sizes=stretch.sizes,
+        offsets=np.zeros(len(stretch.starts), dtype=np.int64),
+        origin=stretch.segment.base,
+        name=str(stretch.segment.path),
+    )
+
+
+def _before_tear(stretch: Stretch) -> Stretch:
+    """A stretch up to its first torn record; itself if it has none."""
+    if not len(stretch.starts):
+        return stretch
+    fields = locate(_frames(stretch))
+    torn = first_torn(stretch.buffer, fields.properties_starts, fields.properties_lengths)
+    if torn is None:
+        return stretch
+    end = stretch.segment.base + int(stretch.starts[torn])
+    return stretch._replace(
+        starts=stretch.starts[:torn],
+        sizes=stretch.sizes[:torn],
+        end=end,
+        stop_reason="invalid",
+        detail=f"the record at physical offset {end} lost some of its properties",
+    )
+
+
+def delay_levels(settings: StoreSettings) -> tuple[int, ...]:
+    """The delay of each level in seconds."""
+    return tuple(delay_ms // 1000 for delay_ms in settings.delay_levels_ms)
+
+
+def follows_record(log: CommitLog, last_start: int, end: int) -> bool:
+    """Whether the record at `last_start` ends at `end`, or is the last of a segment that does."""
+    head = _head_at(log, last_start)
+    if head is None or head[1] not in (layout.MAGIC_V1, layout.MAGIC_V2):
+        return False
+    if last_start + head[0] == end:
+        return True
+    blank = _head_at(log, last_start + head[0])
+    is_blank = blank is not None and blank[1] == layout.MAGIC_BLANK
+    return is_blank and blank is not None and last_start + head[0] + blank[0] == end
+
+
+def is_unwritten(log: CommitLog, physical_offset: int) -> bool:
+    """Whether nothing begins at an offset: zeros, or no file that holds it."""
+    head = _head_at(log, physical_offset)
+    return head is None or head == (0, 0)
+
+
+def _head_at(log: CommitLog, physical_offset: int) -> tuple[int, int] | None:
+    """(size, magic) at an offset; None if no file holds them."""
+    found = log.locate(physical_offset)
+    if found is None:
+        return None
+    segment, buffer = found
+    position = physical_offset - segment.base
+    if position + _HEAD.size > len(buffer):
+        return None
+    size, magic = _HEAD.unpack_from(buffer.data, position)
+    return size, magic

@@ -1,0 +1,195 @@
+"""Commit log, write side: places records, writes them, takes them back.
+
+Where a batch goes is decided by `place`, from sizes alone: a record that would leave fewer than 8
+bytes in its segment ends the segment with a blank (i32 rest, i32 magic) and begins the next one.
+`LogWriter` then writes one piece per segment. Nothing refers to the pieces until they are all
+there, so a process that dies in between leaves bytes that `cut` makes zero again. A cut never
+shortens a file: readers have it mapped.
+
+Not thread-safe; only the holder of the store's lock may use it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker_core.codec import layout
+from broker_core.errors import IllegalMessageError
+from broker_core.store.io.files import Failpoint
+from broker_core.store.io.segments import list_segments, segment_name
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.codec.encode import Encoded
+    from broker_core.store.io.file_handles import OpenFiles
+
+_BLANK = struct.Struct(">iI")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows [first, last) of a batch lie at `physical_offset`, in one segment.
+
+    `blank_bytes` is the rest of the segment behind them if the batch goes on in the next one.
+    """
+
+    physical_offset: int
+    first: int
+    last: int
+    blank_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where each record of a batch goes; `end` is the log's end after it."""
+
+    physical_offsets: NDArray[np.int64]
+    pieces: tuple[Piece, ...]
+    end: int
+
+
+def place(sizes: NDArray[np.int32], log_end: int, file_bytes: int) -> Placement:
+    """Lay records of these sizes behind `log_end`, segments of `file_bytes` each.
+
+    IllegalMessageError for a record that no segment can hold.
+    """
+    largest = int(sizes.max(initial=0))
+    if largest + layout.BLANK_BYTES > file_bytes:
+        message = (
+            f"A record of {largest} bytes does not fit a commit-log file of {file_bytes} bytes "
+            f"(mappedFileSizeCommitLog), which must leave {layout.BLANK_BYTES} free. "
+            "Send smaller messages, or create the store with larger files."
+        )
+        raise IllegalMessageError(message)
+    ends = np.cumsum(sizes, dtype=np.int64)
+    physical_offsets = np.empty(len(sizes), dtype=np.int64)
+    pieces = []
+    first, at = 0, log_end
+    while first < len(sizes):
+        room = file_bytes - at % file_bytes
+        before = int(ends[first - 1]) if first else 0
+        last = int(np.searchsorted(ends, before + room - layout.BLANK_BYTES, side="right"))
+        last = max(last, first)
+        used = (int(ends[last - 1]) if last else 0) - before
+        physical_offsets[first:last] = at + ends[first:last] - sizes[first:last] - before
+        blank = room - used if last < len(sizes) else 0
+        pieces.append(Piece(at, first, last, blank))
+        first, at = last, at + used + blank
+    return Placement(physical_offsets, tuple(pieces), at)
+
+
+class LogWriter:
+    """The commit log of one store, open for appending. See the module.
+
+    New segments go to the directories in turn, as Apache's broker spreads them.
+    """
+
+    def __init__(self, directories: Sequence[Path], handles: OpenFiles, *, file_bytes: int) -> None:
+        self._directories = tuple(directories)
+        self._handles = handles
+        self._reach = handles.files.reach
+        self.file_bytes = file_bytes
+
+    def write(self, batch: Sequence[Encoded], placement: Placement) -> None:
+        """Write a placed batch; `batch` are the parts whose rows the placement counts through."""
+        starts = np.concatenate([[0], np.cumsum([len(part) for part in batch])]).tolist()
+        for piece in placement.pieces:
+            path = self._segment(piece.physical_offset)
+            at = piece.physical_offset % self.file_bytes
+            for part, row in zip(batch, starts, strict=False):
+                data = _rows(part, piece.first - row, piece.last - row)
+                if len(data):
+                    self._handles.write(path, data.data, at)
+                    at += len(data)
+            if piece.blank_bytes:
+                blank = _BLANK.pack(piece.blank_bytes, layout.MAGIC_BLANK)
+                self._handles.write(path, blank, at)
+            self._reach(Failpoint.SEGMENT_WRITTEN)
+
+    def fsync(self, start: int, end: int) -> None:
+        """Make the log durable from `start` to `end`, whoever wrote it.
+
+        A record is only as durable as all before it: recovery ends the log at the first hole.
+        """
+        first = start - start % self.file_bytes
+        for base in range(first, end, self.file_bytes):
+            path = self.path_of(base)
+            self._handles.fsync(path)
+            if base >= start:
+                self._handles.files.fsync_dir(path.parent)
+
+    def cut(self, end: int) -> list[Path]:
+        """Let the log end at `end`: later segments go, the rest of its own becomes zeros.
+
+        Returns the segment that was cut, if there is one. A segment that begins exactly at the
+        end stays: without any file a log would begin at 0 again. Repeatable.
+        """
+        cut = []
+        for directory in self._directories:
+            self._handles.delete_empty(directory)
+        for segment in reversed(list_segments(*self._directories)):
+            if segment.base > end:
+                self._handles.delete(segment.path)
+                self._reach(Failpoint.SEGMENT_DROPPED)
+            elif end < segment.end:
+                self._handles.zero(segment.path, end - segment.base, segment.size)
+                cut.append(segment.path)
+        self._reach(Failpoint.LOG_CUT)
+        return cut
+
+    def take_back(self, end: int, written_end: int) -> None:
+        """Cut a batch that was being written to [end, written_end), and look no further.
+
+        As `cut`, for a tail whose extent is known: what lies behind it is zero already, and
+        looking for data in the rest of a large file would cost more than the append.
+        """
+        base = end - end % self.file_bytes
+        path = self.path_of(base)
+        if path.exists():
+            # The first record's head first: from then on the log ends here, whatever follows.
+            self._handles.zero(path, end - base, min(end - base + _BLANK.size, self.file_bytes))
+        later = range(base + self.file_bytes, written_end + 1, self.file_bytes)
+        for start in reversed(later):
+            self._handles.delete(self.path_of(start))
+            self._reach(Failpoint.SEGMENT_DROPPED)
+        if path.exists():
+            self._handles.zero(path, end - base, min(written_end - base, self.file_bytes))
+        self._reach(Failpoint.LOG_CUT)
+
+    def path_of(self, physical_offset: int) -> Path:
+        """The segment that holds an offset, where it is or where it would be created."""
+        base = physical_offset - physical_offset % self.file_bytes
+        name = segment_name(base)
+        if len(self._directories) == 1:
+            return self._directories[0] / name
+        for directory in self._directories:
+            if (directory / name).exists():
+                return directory / name
+        turn = (base // self.file_bytes) % len(self._directories)
+        return self._directories[turn] / name
+
+    def _segment(self, physical_offset: int) -> Path:
+        """The segment to write at an offset, made if the offset is its first byte.
+
+        One that is there already holds zeros: whoever cut the log to this end saw to it.
+        """
+        path = self.path_of(physical_offset)
+        is_first = physical_offset % self.file_bytes == 0
+        if is_first and self._handles.ensure(path, self.file_bytes):
+            self._reach(Failpoint.SEGMENT_CREATED)
+        return path
+
+
+def _rows(part: Encoded, first: int, last: int) -> NDArray[np.uint8]:
+    """The bytes of rows [first, last) of a part, as far as it has them."""
+    first, last = max(first, 0), min(last, len(part))
+    if first >= last:
+        return part.buffer[:0]
+    return part.buffer[int(part.starts[first]) : int(part.starts[last - 1] + part.sizes[last - 1])]

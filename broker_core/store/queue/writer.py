@@ -1,0 +1,162 @@
+"""Consume queues, write side: appends entries where the records say they belong, and cuts them.
+
+The layout is consume_queue.py's: entry n of a queue lies at byte 20 * n, so writing an entry twice
+changes nothing, and repair can write again whatever may be missing. A queue that has no files yet
+and whose first message is not number 0 (older ones went with their segments) begins with fillers up
+to that message. Entries that would leave a gap are refused: RocketMQ would put them in the wrong
+place.
+
+Not thread-safe; only the holder of the store's lock may use it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker_core.errors import CorruptRecordError
+from broker_core.store.io.files import Failpoint
+from broker_core.store.io.segments import segment_name
+from broker_core.store.queue.consume_queue import (
+    ENTRY,
+    ENTRY_BYTES,
+    ConsumeQueue,
+    fillers,
+    is_written,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from broker_core.store.io.file_handles import OpenFiles
+
+QueueKey = tuple[str, int]
+"""Topic and queue number."""
+
+
+class QueueWriter:
+    """All consume queues of one store, open for appending. See the module.
+
+    `directory` is the store's consumequeue/. Ends are remembered; `forget` lets them be looked up
+    again after another process may have written.
+    """
+
+    def __init__(self, directory: Path, handles: OpenFiles, *, file_bytes: int) -> None:
+        self._directory = directory
+        self._handles = handles
+        self._reach = handles.files.reach
+        self._file_bytes = file_bytes
+        self._ends: dict[QueueKey, int] = {}
+        self._hints: dict[QueueKey, int] = {}
+
+    def end(self, queue: QueueKey) -> int:
+        """The offset that the queue's next message gets; 0 for a queue that never held any."""
+        known = self._ends.get(queue)
+        if known is None:
+            known = self._find_end(queue)
+            self._ends[queue] = self._hints[queue] = known
+        return known
+
+    def _find_end(self, queue: QueueKey) -> int:
+        """Look for the end in the files, from where it was last seen if that is still written."""
+        view = ConsumeQueue(self.directory_of(queue))
+        hint = self._hints.get(queue, 0)
+        is_useful = hint > view.first and is_written(view.read(hint - 1, hint)).any()
+        return view.written_end(hint if is_useful else None)
+
+    def is_known(self, queue: QueueKey) -> bool:
+        """Whether the queue's end is remembered."""
+        return queue in self._ends
+
+    def last_entry(self, queue: QueueKey) -> tuple[int, int] | None:
+        """(physical offset, size) of the newest entry, None if there is none."""
+        end = self.end(queue)
+        entries = ConsumeQueue(self.directory_of(queue)).read(max(end - 1, 0), end)
+        if not len(entries):
+            return None
+        return int(entries[0]["physical_offset"]), int(entries[0]["size"])
+
+    def forget(self, queue: QueueKey | None = None) -> None:
+        """Look a queue's end up again, or that of all queues."""
+        if queue is None:
+            self._ends.clear()
+        else:
+            self._ends.pop(queue, None)
+
+    def write(self, queue: QueueKey, start: int, entries: NDArray[np.void]) -> None:
+        """Write entries `start`, `start` + 1, ...; CorruptRecordError if they leave a gap."""
+        end = self.end(queue)
+        if start > end > 0:
+            topic, queue_id = queue
+            message = (
+                f"Queue {topic}/{queue_id} ends at {end}, but the log has its message {start} at "
+                f"physical offset {int(entries[0]['physical_offset'])}: {start - end} entries are "
+                f"missing. Remove {self.directory_of(queue)} and let the next writer rebuild it."
+            )
+            raise CorruptRecordError(message, self.directory_of(queue))
+        assert entries.dtype == ENTRY, "bytes are written as they are"
+        per_file = self._file_bytes // ENTRY_BYTES
+        done = 0
+        while done < len(entries):
+            number = start + done
+            count = min(len(entries) - done, per_file - number % per_file)
+            path = self._file(queue, number)
+            part = entries[done : done + count]
+            self._handles.write(path, part.data.cast("B"), number % per_file * ENTRY_BYTES)
+            done += count
+        self._ends[queue] = self._hints[queue] = max(end, start + len(entries))
+        self._reach(Failpoint.QUEUE_WRITTEN)
+
+    def cut(self, queue: QueueKey, end: int, *, known_end: int | None = None) -> None:
+        """Drop the entries from `end` on, and the files that hold nothing else; repeatable.
+
+        `known_end` says that nothing can lie behind it. A queue cut to 0 keeps no file.
+        """
+        directory = self.directory_of(queue)
+        self._handles.delete_empty(directory)
+        view = ConsumeQueue(directory)
+        for segment in reversed(view.segments):
+            first = segment.base // ENTRY_BYTES
+            if first > end or end == 0:
+                self._handles.delete(segment.path)
+            elif end * ENTRY_BYTES < segment.end:
+                stop = segment.end if known_end is None else known_end * ENTRY_BYTES
+                start = end * ENTRY_BYTES - segment.base
+                self._handles.zero(segment.path, start, min(stop, segment.end) - segment.base)
+        self._ends[queue] = end
+        if end == 0:
+            with contextlib.suppress(OSError):  # others may be in it, or it is not there
+                self._handles.files.rmdir(directory)
+                self._handles.files.rmdir(directory.parent)
+        self._reach(Failpoint.QUEUE_CUT)
+
+    def directory_of(self, queue: QueueKey) -> Path:
+        """Where a queue's files are."""
+        return _directory_of(self._directory, *queue)
+
+    def _file(self, queue: QueueKey, number: int) -> Path:
+        """The file that holds an entry, made if it is missing, with fillers where it must."""
+        at = number * ENTRY_BYTES
+        path = _file_of(self._directory, *queue, at - at % self._file_bytes)
+        if self._handles.ensure(path, self._file_bytes):
+            if at % self._file_bytes:
+                filler = fillers(at % self._file_bytes // ENTRY_BYTES)
+                self._handles.write(path, filler.data.cast("B"), 0)
+            self._reach(Failpoint.QUEUE_CREATED)
+        return path
+
+
+# Joining paths takes longer than writing a few entries does.
+
+
+@lru_cache(maxsize=4096)
+def _directory_of(root: Path, topic: str, queue_id: int) -> Path:
+    return root / topic / str(queue_id)
+
+
+@lru_cache(maxsize=4096)
+def _file_of(root: Path, topic: str, queue_id: int, base: int) -> Path:
+    return _directory_of(root, topic, queue_id) / segment_name(base)

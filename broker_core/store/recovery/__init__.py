@@ -1,0 +1,1 @@
+"""Recovery: how a store was left, what must change so that it is whole, and the change itself."""

@@ -1,0 +1,392 @@
+"""Recovery, planned: what must change so that a store is whole, found without changing anything.
+
+The first thing looked at is the tail marker (tail.py). If it can be believed, the plan is nothing,
+or to finish or take back the one batch that a writer died over. If not, because a foreign broker or
+a loss of power came in between, the log is scanned as RocketMQ scans it:
+
+    NORMAL     the store was closed cleanly (no `abort`): from the last segment that begins no later
+               than what consume queues have reached.
+    ABNORMAL   it was not: from the last segment that the checkpoint says is flushed everywhere.
+
+Either way every record is checked with its checksum, the first that is not valid ends the log, and
+consume queues are compared with what the scan found (queue_plan.py). After an abnormal stop index
+files that were not filled and flushed before the checkpoint are made anew (index_plan.py).
+
+`plan` only reads, and a plan is data: readers lay its entries over a crashed store's files, a
+writer carries it out (mend.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from broker_core.codec.property_names import is_system_topic
+from broker_core.errors import CorruptRecordError, OffsetRangeError
+from broker_core.store import config_files
+from broker_core.store.format_check import batch_topics
+from broker_core.store.index.file import IndexHeader
+from broker_core.store.index.writer import IndexPosition
+from broker_core.store.log.commit_log import CommitLog
+from broker_core.store.log.scan import LogScan, follows_record, is_unwritten
+from broker_core.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue, list_queues
+from broker_core.store.recovery.index_plan import IndexPlan, plan_abnormal, plan_normal
+from broker_core.store.recovery.queue_plan import (
+    GapError,
+    QueuePlan,
+    ScannedRecords,
+    collect,
+    read_tail,
+    reconcile,
+)
+from broker_core.store.recovery.scan_start import abnormal_start, normal_start
+from broker_core.store.recovery.shutdown_state import Marks, read_marks
+from broker_core.store.recovery.tail import NO_RECORD, Tail, TailState, boot_id
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from broker_core.codec.record import Record
+    from broker_core.store.queue.writer import QueueKey
+    from broker_core.store.settings import StoreSettings
+
+DELETIONS = Path("config") / "topicDeletions.json"
+"""{"deletions": {topic: log end when it was deleted}}: records before it belong to no queue."""
+
+Progress = Callable[[int, int], None]
+"""Called with bytes done and bytes in all."""
+
+
+class RecoveryKind(Enum):
+    """What kind of work a plan is; see the module."""
+
+    NONE = "none"
+    TAKE_BACK = "take back an append"
+    UNDO = "take back a dispatched append"
+    FINISH = "finish an append"
+    NORMAL = "normal"
+    ABNORMAL = "abnormal"
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    """What a store looks like once it is recovered, and what to do for that.
+
+    The log's valid records lie in [log_start, log_end); the last begins at `last_start`. `queues`
+    holds only queues that change. `tail` is the marker that the plan goes by, None for a scan.
+    `ending` says why the log ends where it does, if something follows that is no record.
+    """
+
+    kind: RecoveryKind
+    log_start: int
+    log_end: int
+    last_start: int = NO_RECORD
+    last_store_ms: int = 0
+    scan_start: int = 0
+    queues: Mapping[QueueKey, QueuePlan] = field(default_factory=dict)
+    index: IndexPlan | None = None
+    tail: Tail | None = None
+    ending: str = ""
+
+
+def plan(
+    root: Path,
+    settings: StoreSettings,
+    *,
+    boot: bytes | None = None,
+    distrust_tail: bool = False,
+    progress: Progress | None = None,
+) -> RecoveryPlan:
+    """Find out what recovery would do to the store at `root`; changes nothing.
+
+    `settings` must agree with the files. With `distrust_tail` the marker is ignored.
+    CorruptRecordError if a cleanly closed log has damage with valid records behind it: cutting
+    there, as RocketMQ does, would lose acknowledged messages without a word.
+    """
+    survey = _Survey(root, settings, read_marks(root))
+    # The marker of a store that was left well does not know that its queues are gone.
+    is_at_rest = survey.marks.tail is not None and survey.marks.tail.is_at_rest
+    distrust_tail = distrust_tail or (is_at_rest and lacks_queues(root, settings))
+    if not distrust_tail and survey.marks.is_tail_believable(boot_id() if boot is None else boot):
+        believed = survey.by_marker()
+        if believed is not None:
+            return believed
+    return survey.by_scan(progress or _no_progress)
+
+
+def lacks_queues(root: Path, settings: StoreSettings) -> bool:
+    """Whether there is a log but no consume queue at all, so that all of them must be rebuilt."""
+    if list_queues(root / "consumequeue"):
+        return False
+    return any(
+        next(directory.glob("[0-9]*"), None) is not None
+        for directory in settings.commit_log_directories(root)
+    )
+
+
+def _no_progress(done: int, total: int) -> None:
+    del done, total
+
+
+@dataclass(frozen=True, slots=True)
+class _LastEntry:
+    """The newest entry of a queue, by its bytes alone."""
+
+    queue: QueueKey
+    offset: int
+    physical_offset: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        return -1 if self.size == FILLER_SIZE else self.physical_offset + self.size
+
+
+class _Survey:
+    """One look at a store."""
+
+    def __init__(self, root: Path, settings: StoreSettings, marks: Marks) -> None:
+        self.root = root
+        self.settings = settings
+        self.marks = marks
+        self.log = CommitLog(*settings.commit_log_directories(root))
+
+    # By the marker
+
+    def by_marker(self) -> RecoveryPlan | None:
+        """The plan that the marker calls for; None if the files are not as it says."""
+        tail = self.marks.tail
+        assert tail is not None, "only called for a marker"
+        if tail.last_start == NO_RECORD:
+            is_as_left = tail.log_end == self.log.start
+        else:
+            is_as_left = follows_record(self.log, tail.last_start, tail.log_end)
+        if not is_as_left:
+            return None
+        is_unwritten_behind = is_unwritten(self.log, tail.log_end)
+        if tail.state is TailState.APPENDING:
+            return self._at(tail, RecoveryKind.TAKE_BACK)
+        if tail.state is TailState.DISPATCHING:
+            return self._finish(tail)
+        if tail.state is TailState.UNDOING and not is_unwritten_behind:
+            return self._undo(tail)
+        if tail.state is TailState.UNDOING:
+            return self._at(tail, RecoveryKind.TAKE_BACK)
+        return self._at(tail, RecoveryKind.NONE) if is_unwritten_behind else None
+
+    def _at(self, tail: Tail, kind: RecoveryKind) -> RecoveryPlan:
+        return RecoveryPlan(
+            kind,
+            self.log.start,
+            tail.log_end,
+            tail.last_start,
+            tail.last_store_ms,
+            tail.log_end,
+            tail=tail,
+        )
+
+    def _finish(self, tail: Tail) -> RecoveryPlan | None:
+        """Every record of the batch is in the log: queues and index get what they lack."""
+        found = self._scan_batch(tail)
+        if found is None:
+            return None
+        scan, starts = found
+        queues = {queue: QueuePlan(start, start, entries) for queue, start, entries in starts}
+        return RecoveryPlan(
+            RecoveryKind.FINISH,
+            self.log.start,
+            scan.end,
+            scan.last_start,
+            scan.last_store_ms,
+            tail.log_end,
+            queues,
+            self._rewound(tail, index_from=tail.log_end),
+            tail,
+        )
+
+    def _undo(self, tail: Tail) -> RecoveryPlan | None:
+        """The batch is still in the log, and so tells which queues it went to."""
+        found = self._scan_batch(tail)
+        if found is None:
+            return None
+        queues = {queue: QueuePlan(start, start, entries[:0]) for queue, start, entries in found[1]}
+        plan_at = self._at(tail, RecoveryKind.UNDO)
+        return replace(plan_at, queues=queues, index=self._rewound(tail, index_from=-1))
+
+    def _scan_batch(
+        self, tail: Tail
+    ) -> tuple[LogScan, list[tuple[QueueKey, int, NDArray[np.void]]]] | None:
+        """(scan, each queue's first offset and entries) of the marker's batch, if it is whole."""
+        scan = LogScan(self.log, self.settings, tail.log_end)
+        found: dict[QueueKey, ScannedRecords] = {}
+        for fields in scan.batches():
+            collect(found, fields)
+        if scan.end != tail.pending_end:
+            return None
+        joined = [(queue, *records.joined()) for queue, records in found.items()]
+        return scan, [(queue, int(offsets[0]), entries) for queue, offsets, entries in joined]
+
+    def _rewound(self, tail: Tail, *, index_from: int) -> IndexPlan | None:
+        """The index as it was before the marker's batch, then filled from an offset on."""
+        if not self.settings.index_enabled:
+            return None
+        position = IndexPosition(tail.index_name, IndexHeader.decode(tail.index_header))
+        return IndexPlan(index_from, 0, position)
+
+    # By a scan of the log
+
+    def by_scan(self, progress: Progress) -> RecoveryPlan:
+        """The plan of a normal or abnormal recovery."""
+        lasts = [last for queue in self._queues() for last in self._last_entry(queue)]
+        reached = max((last.end for last in lasts), default=-1)
+        if self.marks.is_unclean:
+            kind = RecoveryKind.ABNORMAL
+            start = abnormal_start(self.log, self.marks.checkpoint)
+        else:
+            kind = RecoveryKind.NORMAL
+            start = normal_start(self.log, reached)
+        try:
+            return self._scan(kind, start, lasts, reached, progress)
+        except GapError:
+            return self._scan(kind, self.log.start, lasts, reached, progress)
+
+    def _scan(
+        self,
+        kind: RecoveryKind,
+        start: int,
+        lasts: list[_LastEntry],
+        reached: int,
+        progress: Progress,
+    ) -> RecoveryPlan:
+        is_normal = kind is RecoveryKind.NORMAL
+        scan = LogScan(self.log, self.settings, start, suspects_tears=not is_normal)
+        found: dict[QueueKey, ScannedRecords] = {}
+        for fields in scan.batches():
+            collect(found, fields)
+            progress(scan.end - start, self.log.capacity - start)
+        if is_normal:
+            self._refuse_damage(scan, lasts)
+        dispatch_from = reached if is_normal else 0
+        queues = self._reconciled(found, start, dispatch_from, is_normal=is_normal)
+        return RecoveryPlan(
+            kind,
+            self.log.start,
+            scan.end,
+            scan.last_start,
+            scan.last_store_ms,
+            start,
+            queues,
+            self._index_plan(kind, start, reached),
+            ending=scan.ending,
+        )
+
+    def _reconciled(
+        self,
+        found: dict[QueueKey, ScannedRecords],
+        start: int,
+        dispatch_from: int,
+        *,
+        is_normal: bool,
+    ) -> dict[QueueKey, QueuePlan]:
+        """Compare every queue with what the scan found of it."""
+        existing = set(self._queues())
+        deletions = deleted_topics(self.root)
+        foreign = batch_topics(self.root)
+        is_known = known_topics(self.root) if not is_normal else lambda _topic: True
+        plans = {}
+        for queue in sorted(existing | found.keys()):
+            records = found.get(queue, ScannedRecords())
+            if queue[0] in foreign or (queue not in existing and not is_known(queue[0])):
+                continue
+            change = reconcile(
+                queue,
+                read_tail(ConsumeQueue(self._directory(queue)), start),
+                records,
+                dispatch_from=max(dispatch_from, deletions.get(queue[0], 0)),
+                log_start=self.log.start if start == self.log.start else None,
+            )
+            if change is not None:
+                plans[queue] = change
+        return plans
+
+    def _index_plan(self, kind: RecoveryKind, start: int, reached: int) -> IndexPlan | None:
+        if not self.settings.index_enabled:
+            return None
+        directory = self.root / "index"
+        if kind is RecoveryKind.NORMAL:
+            return plan_normal(directory, self.settings, max(reached, self.log.start))
+        return plan_abnormal(
+            directory,
+            self.settings,
+            self.marks.checkpoint.index_msg_timestamp,
+            log_start=self.log.start,
+            scan_start=self.log.start if self.marks.tail is not None else start,
+        )
+
+    def _refuse_damage(self, scan: LogScan, lasts: list[_LastEntry]) -> None:
+        """Raise if messages that a queue still shows lie, whole, behind the log's valid end.
+
+        Records from before an earlier cut can lie there too; they are older than what precedes.
+        """
+        for last in lasts:
+            record = self._record_of(last) if last.physical_offset > scan.end else None
+            if record is not None and record.store_timestamp >= scan.last_store_ms:
+                topic, queue_id = last.queue
+                message = (
+                    f"The commit log in {self.root} is damaged at physical offset {scan.end} "
+                    f"({scan.ending or 'nothing is written there'}), but message {last.offset} of "
+                    f"{topic}/{queue_id} lies whole behind it, at {last.physical_offset}. Restore "
+                    "the file from a backup, or create a file named `abort` in the store to cut "
+                    "the log there."
+                )
+                raise CorruptRecordError(message, self.root, scan.end)
+
+    def _record_of(self, last: _LastEntry) -> Record | None:
+        try:
+            record = self.log.record(last.physical_offset)
+        except (CorruptRecordError, OffsetRangeError):
+            return None
+        same = (record.topic, record.queue_id, record.queue_offset) == (*last.queue, last.offset)
+        return record if same else None
+
+    def _queues(self) -> list[QueueKey]:
+        return list_queues(self.root / "consumequeue")
+
+    def _directory(self, queue: QueueKey) -> Path:
+        return self.root / "consumequeue" / queue[0] / str(queue[1])
+
+    def _last_entry(self, queue: QueueKey) -> list[_LastEntry]:
+        """The newest entry of a queue, if it has one."""
+        view = ConsumeQueue(self._directory(queue))
+        end = view.written_end(may_have_holes=True)
+        entries = view.read(end - 1, end) if end > view.first else ()
+        return [
+            _LastEntry(queue, end - 1, int(entry["physical_offset"]), int(entry["size"]))
+            for entry in entries
+        ]
+
+
+def deleted_topics(root: Path) -> dict[str, int]:
+    """Topics that our writers deleted: {topic: log end at that time}."""
+    document: dict[str, Any] = config_files.load(root / DELETIONS)
+    return {
+        str(topic): int(end)
+        for topic, end in document.get("deletions", {}).items()
+        if isinstance(end, int)
+    }
+
+
+def known_topics(root: Path) -> Callable[[str], bool]:
+    """Whether records of a topic without consume queues should get some.
+
+    After an unclean stop its queues may be lost, or it may have been deleted: the configuration
+    tells, where there is one. Topics that brokers make for themselves are not always in it.
+    """
+    table = config_files.load(root / "config" / "topics.json").get("topicConfigTable")
+    if not isinstance(table, dict):
+        return lambda _topic: True
+    return lambda topic: topic in table or is_system_topic(topic)

@@ -1,0 +1,220 @@
+"""What recovery does to one consume queue: which entries stay, which must be written.
+
+The log is the authority, the queue a list of places in it. Recovery scans the log from some offset
+on (the scan start; before it, queues are known to be right) and compares. The rules:
+
+- An entry from the scan start on counts only if the scan found that very record: same offset,
+  size and queue offset. The first that does not ends what is kept.
+- Records behind the last kept entry are appended, if they go on where it ends.
+- A queue offset that goes back means that the topic was deleted and made anew: only the last run
+  of consecutive offsets is the living queue, and older entries go.
+- Queue offsets that leave a gap after what is kept mean that more of the queue is missing than
+  the scan covers. Recovery then scans the whole log; if the gap stays, the messages in it went
+  with deleted segments, and the queue begins behind them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker_core.errors import CorruptRecordError
+from broker_core.store.dispatch import group_by_queue, queue_entries
+from broker_core.store.io.files import first_hole, is_zero
+from broker_core.store.queue.consume_queue import (
+    ENTRY,
+    ENTRY_BYTES,
+    ConsumeQueue,
+    is_filler,
+    is_written,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.codec.dispatch_request import DispatchFields
+    from broker_core.store.io.segments import Segment
+    from broker_core.store.queue.writer import QueueKey
+
+
+class GapError(Exception):
+    """A queue lacks entries that this scan of the log can't supply."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlan:
+    """Keep the first `keep` entries, drop the rest, then write `entries` from `start` on.
+
+    `start` is `keep`, except for a queue that begins anew (`keep` is 0).
+    """
+
+    keep: int
+    start: int
+    entries: NDArray[np.void]
+
+    @property
+    def end(self) -> int:
+        """The queue's end afterwards."""
+        return self.start + len(self.entries) if len(self.entries) else self.keep
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTail:
+    """Entries of a queue as they are: `first` is the number of entries[0].
+
+    Everything before `first` points to records before the scan start. `last_end` is where the
+    record of entry `first` - 1 ends in the log, -1 if there is none or it is a filler.
+    `has_more` says that something is written behind the entries, after a hole.
+    """
+
+    first: int
+    last_end: int
+    entries: NDArray[np.void]
+    has_more: bool = False
+
+
+@dataclass(slots=True)
+class ScannedRecords:
+    """Records of one queue that a scan found, in log order."""
+
+    offsets: list[NDArray[np.int64]] = field(default_factory=list)
+    entries: list[NDArray[np.void]] = field(default_factory=list)
+
+    def joined(self) -> tuple[NDArray[np.int64], NDArray[np.void]]:
+        """(queue offsets, entries) of all of them."""
+        if not self.offsets:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=ENTRY)
+        # Joining would otherwise turn big-endian fields into native ones.
+        return np.concatenate(self.offsets), np.concatenate(self.entries, dtype=ENTRY)
+
+
+def collect(found: dict[QueueKey, ScannedRecords], fields: DispatchFields) -> None:
+    """Add a batch of scanned records to those of their queues."""
+    groups = group_by_queue(fields.topics, fields.topic_codes, fields.queue_ids, fields.in_queue)
+    entries = queue_entries(fields, groups.rows)
+    offsets = fields.queue_offsets[groups.rows]
+    for number, queue in enumerate(groups.queues):
+        part = slice(int(groups.bounds[number]), int(groups.bounds[number + 1]))
+        records = found.setdefault(queue, ScannedRecords())
+        records.offsets.append(offsets[part])
+        records.entries.append(entries[part])
+
+
+def read_tail(queue: ConsumeQueue, scan_start: int) -> QueueTail:
+    """The entries of a queue that a scan from `scan_start` has to account for."""
+    for segment in reversed(queue.segments):
+        base = segment.base // ENTRY_BYTES
+        first = queue.read(base, base + 1)
+        if not is_written(first).all() or not _is_before(first, scan_start).all():
+            continue
+        entries = queue.read(base, _stop(segment))
+        sound = is_written(entries) & _is_before(entries, scan_start)
+        count = len(entries) if sound.all() else int(np.argmin(sound))
+        start = base + count
+        return QueueTail(start, _end_of(entries[count - 1]), *_written_from(queue, start))
+    return QueueTail(queue.first, -1, *_written_from(queue, queue.first))
+
+
+def _stop(segment: Segment) -> int:
+    """The number of the first entry that lies in a hole: from there on nothing need be read."""
+    stop = segment.base + min(first_hole(segment.path), segment.size)
+    return -(-stop // ENTRY_BYTES)
+
+
+def _is_before(entries: NDArray[np.void], scan_start: int) -> NDArray[np.bool_]:
+    mask: NDArray[np.bool_] = is_filler(entries) | (
+        (entries["physical_offset"] < scan_start) & (entries["physical_offset"] >= 0)
+    )
+    return mask
+
+
+def _end_of(entry: np.void) -> int:
+    if is_filler(np.array([entry], dtype=ENTRY))[0]:
+        return -1
+    return int(entry["physical_offset"]) + int(entry["size"])
+
+
+def _written_from(queue: ConsumeQueue, start: int) -> tuple[NDArray[np.void], bool]:
+    """(entries from `start` to the first that was never written, whether any is behind that)."""
+    parts = [np.zeros(0, dtype=ENTRY)]
+    has_more = False
+    is_done = False
+    for segment in queue.segments:
+        base, end = segment.base // ENTRY_BYTES, segment.end // ENTRY_BYTES
+        if end <= start:
+            continue
+        if is_done:
+            has_more = has_more or not is_zero(segment.path, 0)
+            continue
+        first = max(start, base)
+        entries = queue.read(first, max(first, _stop(segment)))
+        written = is_written(entries)
+        if len(entries) < end - first or not written.all():
+            count = len(entries) if written.all() else int(np.argmin(written))
+            entries, is_done = entries[:count], True
+            has_more = not is_zero(segment.path, (first - base + count) * ENTRY_BYTES)
+        parts.append(entries)
+    return np.concatenate(parts, dtype=ENTRY), has_more
+
+
+def reconcile(
+    queue: QueueKey,
+    tail: QueueTail,
+    records: ScannedRecords,
+    *,
+    dispatch_from: int,
+    log_start: int | None,
+) -> QueuePlan | None:
+    """Decide what happens to a queue; None if it is right as it is.
+
+    Only records from the physical offset `dispatch_from` on may be added. `log_start` is given
+    when the scan covered the whole log; without it a gap raises GapError, with it a gap between
+    messages that the log still holds is corruption.
+    """
+    offsets, entries = records.joined()
+    matched = _matching(tail, offsets, entries)
+    keep = tail.first + matched
+    last_end = _end_of(tail.entries[matched - 1]) if matched else tail.last_end
+    new = entries["physical_offset"] >= max(last_end, dispatch_from)
+    offsets, entries = offsets[new], entries[new]
+    is_whole = matched == len(tail.entries) and not tail.has_more
+    if not len(offsets):
+        return None if is_whole else QueuePlan(keep, keep, entries)
+    run = int(np.flatnonzero(np.diff(offsets, prepend=offsets[0] - 2) != 1)[-1])
+    start = int(offsets[run])
+    if start > keep and run == 0:
+        if log_start is None:
+            raise GapError
+        if last_end > log_start:
+            raise _missing(queue, keep, start, int(entries[0]["physical_offset"]))
+    if run > 0 and start > 0:
+        # A topic made anew starts at 0: any other break is a record that was changed.
+        raise _missing(queue, int(offsets[run - 1]), start, int(entries[run]["physical_offset"]))
+    return QueuePlan(keep if start == keep else 0, start, entries[run:])
+
+
+def _missing(queue: QueueKey, end: int, start: int, physical_offset: int) -> CorruptRecordError:
+    topic, queue_id = queue
+    message = (
+        f"The log has no message {end} to {start - 1} of queue {topic}/{queue_id}, but message "
+        f"{start} at physical offset {physical_offset}. Restore the store from a backup, or open "
+        "it with mode='r'."
+    )
+    return CorruptRecordError(message, "", physical_offset)
+
+
+def _matching(tail: QueueTail, offsets: NDArray[np.int64], entries: NDArray[np.void]) -> int:
+    """How many of the tail's entries, from its first on, are records that the scan found."""
+    if not len(tail.entries) or not len(entries):
+        return 0
+    places = entries["physical_offset"].astype(np.int64)
+    wanted = tail.entries["physical_offset"].astype(np.int64)
+    at = np.minimum(np.searchsorted(places, wanted), len(places) - 1)
+    same = (
+        (places[at] == wanted)
+        & (entries["size"][at] == tail.entries["size"])
+        & (offsets[at] == tail.first + np.arange(len(wanted)))
+    )
+    return len(same) if same.all() else int(np.argmin(same))

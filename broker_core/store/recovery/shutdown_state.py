@@ -1,0 +1,79 @@
+"""Marks: the small files in a store's root that say how it was left.
+
+    checkpoint   up to when everything is flushed (checkpoint.py), and where the last of our writers
+                 left the end of the store (tail.py)
+    abort        there while writes may not be flushed: if it is found, the store was not closed
+    lock         its modification time changes when an Apache broker starts (lock.py)
+
+Only read here; the writer changes them under the lock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker_core.store.io.segments import unreadable
+from broker_core.store.lock import LOCK_NAME
+from broker_core.store.recovery.checkpoint import Checkpoint, read_checkpoint
+from broker_core.store.recovery.tail import Tail, TailState, decode_tail
+
+ABORT_NAME = "abort"
+CHECKPOINT_NAME = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What the small files say. `tail` is None where there is no marker to believe."""
+
+    checkpoint: Checkpoint
+    tail: Tail | None
+    has_abort: bool
+    lock_modified_ns: int
+
+    @property
+    def is_tail_ours(self) -> bool:
+        """Whether no foreign broker has started since the marker was written."""
+        return self.tail is not None and self.tail.lock_modified_ns == self.lock_modified_ns
+
+    @property
+    def is_unclean(self) -> bool:
+        """Whether the store was not closed: unflushed data may be lost after a stop.
+
+        Losing power can take the name of a new `abort` with it, so a marker of ours that does not
+        say CLOSED counts as much.
+        """
+        if self.tail is None or not self.is_tail_ours:
+            return self.has_abort
+        return self.has_abort or self.tail.state is not TailState.CLOSED
+
+    def is_tail_believable(self, boot: bytes) -> bool:
+        """Whether the marker describes the files as they are, unless someone tampered with them.
+
+        After another boot only a closed store is what its marker says.
+        """
+        if self.tail is None or not self.is_tail_ours:
+            return False
+        if self.tail.state is TailState.CLOSED and not self.has_abort:
+            return True
+        return any(boot) and self.tail.boot == boot
+
+
+def read_marks(root: Path) -> Marks:
+    """Read the small files of a store; missing ones are those of a store that was never used."""
+    path = root / CHECKPOINT_NAME
+    checkpoint = read_checkpoint(path)
+    try:
+        content = path.read_bytes() if path.exists() else b""
+        has_abort = (root / ABORT_NAME).exists()
+        lock_modified_ns = _modified_ns(root / LOCK_NAME)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return Marks(checkpoint, decode_tail(content), has_abort, lock_modified_ns)
+
+
+def _modified_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

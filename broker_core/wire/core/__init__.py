@@ -1,0 +1,1 @@
+"""Our own gRPC protocol: its messages, its frames, its methods and its status codes."""

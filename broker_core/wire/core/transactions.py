@@ -1,0 +1,79 @@
+"""Transactions' values as they travel, both ways."""
+
+from __future__ import annotations
+
+from broker_core.types import (
+    BatchRef,
+    HalfMessage,
+    LogicalOffset,
+    PhysicalOffset,
+    Prepared,
+    Receipt,
+)
+from broker_core.wire.core import broker_pb2 as pb
+
+
+def pack_batch(batch: BatchRef) -> pb.Batch:
+    """Return a batch's name as it travels."""
+    return pb.Batch(owner=batch.owner, name=batch.name, number=batch.number)
+
+
+def unpack_batch(message: pb.Batch) -> BatchRef:
+    """Return a batch's name."""
+    return BatchRef(message.owner, message.name, message.number)
+
+
+def pack_prepared(prepared: Prepared) -> pb.Prepared:
+    """Return what one call prepared as it travels."""
+    return pb.Prepared(start=prepared.start, end=prepared.end, since=prepared.since)
+
+
+def unpack_prepared(message: pb.Prepared) -> Prepared:
+    """Return what one call prepared."""
+    return Prepared(
+        LogicalOffset(message.start), LogicalOffset(message.end), LogicalOffset(message.since)
+    )
+
+
+def pack_receipt(receipt: Receipt) -> pb.Receipt:
+    """Return a receipt as it travels."""
+    return pb.Receipt(
+        batch=pack_batch(receipt.batch),
+        attempt=receipt.attempt,
+        prepared=[pack_prepared(each) for each in receipt.prepared],
+    )
+
+
+def unpack_receipt(message: pb.Receipt) -> Receipt:
+    """Return a receipt."""
+    return Receipt(
+        unpack_batch(message.batch),
+        message.attempt,
+        tuple(unpack_prepared(each) for each in message.prepared),
+    )
+
+
+def pack_half(half: HalfMessage) -> pb.HalfMessage:
+    """Return a half message's handle as it travels."""
+    return pb.HalfMessage(
+        topic=half.topic,
+        queue_id=half.queue_id,
+        transaction_id=half.transaction_id,
+        group=half.group,
+        half_offset=half.half_offset,
+        physical_offset=half.physical_offset,
+        since=half.since,
+    )
+
+
+def unpack_half(message: pb.HalfMessage) -> HalfMessage:
+    """Return a half message's handle."""
+    return HalfMessage(
+        message.topic,
+        message.queue_id,
+        message.transaction_id,
+        message.group,
+        LogicalOffset(message.half_offset),
+        PhysicalOffset(message.physical_offset),
+        LogicalOffset(message.since),
+    )

@@ -1,0 +1,1 @@
+"""RocketMQ's remoting protocol: stated once, for clients, brokers and name servers."""

@@ -1,0 +1,137 @@
+"""Routes: which brokers hold a topic, with how many queues each, and where they are.
+
+A broker is a name and the addresses of its replicas by id; 0 is the master. Queues are readable if
+the topic's permission on that broker has bit 4, writable if it has bit 2 and there is a master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker_core.errors import UnavailableError, UnsupportedError
+from broker_core.types import QueueRef
+from broker_core.wire.remoting.endpoint import Endpoint, parse_endpoint
+from broker_core.wire.remoting.lenient_json import parse_json
+
+MASTER = 0
+PERM_READ = 4
+PERM_WRITE = 2
+
+
+@dataclass(frozen=True)
+class BrokerRoute:
+    """One broker: its replicas' addresses by id. Without any it is known and not there."""
+
+    name: str
+    cluster: str = ""
+    addresses: Mapping[int, Endpoint] = field(default_factory=dict)
+
+    @property
+    def master(self) -> Endpoint:
+        """Where its master is; UnavailableError if there is none."""
+        if MASTER not in self.addresses:
+            raise UnavailableError(
+                f"Broker {self.name} has no master that is registered with the name servers."
+                f" Is it down, or restarting?"
+            )
+        return self.addresses[MASTER]
+
+    def replica(self, broker_id: int) -> Endpoint:
+        """The replica with an id, or else the next one, or else any."""
+        for wanted in (broker_id, broker_id + 1):
+            if wanted in self.addresses:
+                return self.addresses[wanted]
+        return self.addresses[min(self.addresses)] if self.addresses else self.master
+
+
+@dataclass(frozen=True)
+class TopicShare:
+    """What one broker holds of a topic."""
+
+    broker_name: str
+    read_queues: int
+    write_queues: int
+    perm: int
+
+
+@dataclass(frozen=True)
+class TopicRoute:
+    """Who holds a topic. `absent` are brokers that held it and can't be found now."""
+
+    topic: str
+    shares: tuple[TopicShare, ...]
+    brokers: Mapping[str, BrokerRoute]
+    absent: frozenset[str] = frozenset()
+
+    def readable(self) -> list[QueueRef]:
+        """All queues that can be read, sorted."""
+        return sorted(
+            QueueRef(self.topic, share.broker_name, number)
+            for share in self.shares
+            if share.perm & PERM_READ
+            for number in range(share.read_queues)
+        )
+
+    def writable(self) -> list[QueueRef]:
+        """All queues that can be written, sorted; absent brokers' queues among them."""
+        return sorted(
+            QueueRef(self.topic, share.broker_name, number)
+            for share in self.shares
+            if share.perm & PERM_WRITE and self._may_write(share.broker_name)
+            for number in range(share.write_queues)
+        )
+
+    def broker(self, name: str) -> BrokerRoute:
+        """A broker by name; without addresses if it is unknown or absent."""
+        return self.brokers.get(name) or BrokerRoute(name)
+
+    def with_absent(self, known: TopicRoute, names: frozenset[str]) -> TopicRoute:
+        """This route with brokers of an earlier one added as absent."""
+        missing = [share for share in known.shares if share.broker_name in names]
+        shares = sorted((*self.shares, *missing), key=lambda share: share.broker_name)
+        return TopicRoute(self.topic, tuple(shares), self.brokers, names)
+
+    def _may_write(self, name: str) -> bool:
+        return name in self.absent or MASTER in self.broker(name).addresses
+
+
+def parse_route(topic: str, body: bytes | memoryview) -> TopicRoute:
+    """A name server's answer; ValueError, KeyError or TypeError if it is not one."""
+    document = parse_json(body)
+    if document.get("topicQueueMappingByBroker"):
+        raise UnsupportedError(
+            f"Topic '{topic}' is a static topic, whose logical queues are spread over brokers;"
+            f" rocketmq:// brokers read and write ordinary topics only."
+        )
+    shares = [
+        TopicShare(
+            str(entry["brokerName"]),
+            int(entry["readQueueNums"]),
+            int(entry["writeQueueNums"]),
+            int(entry["perm"]),
+        )
+        for entry in document.get("queueDatas") or ()
+    ]
+    brokers = [_parse_broker(entry) for entry in document.get("brokerDatas") or ()]
+    return TopicRoute(
+        topic,
+        tuple(sorted(shares, key=lambda share: share.broker_name)),
+        {broker.name: broker for broker in brokers},
+    )
+
+
+def parse_cluster_info(body: bytes | memoryview) -> dict[str, BrokerRoute]:
+    """All registered brokers by name; errors as for `parse_route`."""
+    table = parse_json(body).get("brokerAddrTable") or {}
+    brokers = [_parse_broker(entry) for entry in table.values()]
+    return {broker.name: broker for broker in brokers}
+
+
+def _parse_broker(entry: Mapping[str, Any]) -> BrokerRoute:
+    addresses = {
+        int(number): parse_endpoint(str(address))
+        for number, address in (entry.get("brokerAddrs") or {}).items()
+    }
+    return BrokerRoute(str(entry["brokerName"]), str(entry.get("cluster") or ""), addresses)

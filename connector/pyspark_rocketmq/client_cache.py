@@ -1,0 +1,111 @@
+"""Opening brokers, and putting their errors into the connector's words.
+
+A task opens its broker once per worker process and keeps it: Spark reuses workers, so a cached
+broker saves the mapping of files or a connection per task. The cache belongs to one process (its
+key has the process id), for neither files nor sockets may be shared across a fork.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal
+
+from broker_core import errors as core
+from broker_core.api import LocalBroker
+from broker_core.clients.address import BrokerKind
+from pyspark_rocketmq import errors
+from pyspark_rocketmq.options.secret import Secret
+
+if TYPE_CHECKING:
+    from broker_core.api import Broker
+    from pyspark_rocketmq.options.options import ClientOptions
+
+Mode = Literal["r", "rw"]
+
+_cached: dict[tuple[int, ClientOptions, Mode], Broker] = {}
+
+
+def open_client(client: ClientOptions, mode: Mode = "r") -> Broker:
+    """A broker for the options; the caller closes it."""
+    from broker_core import open_broker
+
+    return open_broker(client.address, mode=mode, **client_settings(client))
+
+
+def cached_reader(client: ClientOptions) -> Broker:
+    """This process's read-only broker for the options; nobody closes it but `forget`."""
+    return _cached_broker(client, "r")
+
+
+def cached_writer(client: ClientOptions) -> Broker:
+    """The same, open for writing."""
+    return _cached_broker(client, "rw")
+
+
+def _cached_broker(client: ClientOptions, mode: Mode) -> Broker:
+    key = (os.getpid(), client, mode)
+    if key in _cached and _is_gone(_cached[key]):
+        # The store was deleted, and perhaps made anew: there is nothing left to close.
+        with suppress(core.StorageError):
+            forget(client, mode)
+    if key not in _cached:
+        for other in [known for known in _cached if known[0] != key[0]]:
+            del _cached[other]  # inherited by a fork: its files and sockets are the parent's
+        _cached[key] = open_client(client, mode)
+    return _cached[key]
+
+
+def _is_gone(broker: object) -> bool:
+    return isinstance(broker, LocalBroker) and not broker.is_in_place
+
+
+def forget(client: ClientOptions, mode: Mode = "r") -> None:
+    """Close the cached broker after an error, so that the next task opens a new one."""
+    broker = _cached.pop((os.getpid(), client, mode), None)
+    if broker is not None:
+        broker.close()
+
+
+def failed(error: core.BrokerError, client: ClientOptions, action: str) -> errors.ConnectorError:
+    """What an error of this process's writer means; a broken connection is not used again."""
+    if isinstance(error, core.UnavailableError):
+        forget(client, "rw")
+    return translate(error, client.address, action, attempts=1)
+
+
+def translate(
+    error: core.BrokerError, address: str, action: str, attempts: int
+) -> errors.ConnectorError:
+    """What a broker's error means to a Spark user."""
+    if isinstance(error, core.CorruptRecordError):
+        return errors.broker_store_damaged(address, action, error)
+    if isinstance(error, core.UnsupportedError):
+        return errors.broker_unsupported(address, action, error)
+    if error.retryable:
+        return errors.broker_unavailable(address, action, attempts, error)
+    return errors.broker_failed(address, action, error)
+
+
+def client_settings(client: ClientOptions) -> dict[str, Any]:
+    """What a broker behind a network is told; a store on this machine needs none of it."""
+    given: dict[str, Secret | str | int | None] = {
+        "access_key": client.access_key,
+        "secret_key": client.secret_key,
+        "security_token": client.security_token,
+        "token": client.token,
+        "tls_ca": client.tls_ca,
+        "tls_cert": client.tls_cert,
+        "tls_key": client.tls_key,
+        "tls_server_name": client.tls_server_name,
+    }
+    if client.kind is BrokerKind.CLUSTER:
+        given["consumer_group"] = client.consumer_group
+        given["pull_timeout_ms"] = client.pull_timeout_ms
+    elif client.kind is not BrokerKind.EMBEDDED:
+        given["retry_ms"] = client.pull_timeout_ms
+    return {
+        name: value.reveal() if isinstance(value, Secret) else value
+        for name, value in given.items()
+        if value is not None
+    }

@@ -1,0 +1,97 @@
+"""The data source that Spark finds under the name "rocketmq"."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+
+from pyspark_rocketmq import errors
+from pyspark_rocketmq.options.options import SourceOptions, advice
+from pyspark_rocketmq.options.table import Scope
+from pyspark_rocketmq.sink.writer import RocketMQStreamWriter, RocketMQWriter
+from pyspark_rocketmq.source.batch import RocketMQPushdownReader, RocketMQReader
+from pyspark_rocketmq.source.schema import check_schema, spark_schema
+from pyspark_rocketmq.source.stream import RocketMQStreamReader
+from pyspark_rocketmq.worker_process import settle_in
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger(__name__)
+
+_PLANNER = "plan_data_source_read"
+
+
+def plans_without_filters() -> bool:
+    """Whether this process is the one in which Spark plans reads that have no filter to push.
+
+    With its own switch off, Spark refuses there any reader that could take filters, although none
+    would come. Pushing happens in another process, so a reader that takes none is right here
+    whatever the switch says. Where Spark's worker can't be told, the answer is no.
+    """
+    return any(_PLANNER in argument for argument in sys.argv[:2])
+
+
+class RocketMQDataSource(DataSource):
+    """Reads and writes RocketMQ topics.
+
+        spark.readStream.format("rocketmq")
+            .option("broker", "file:/path/to/store").option("subscribe", "orders").load()
+
+    docs/options.md lists every option, docs/conditions.md every error.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format`."""
+        return "rocketmq"
+
+    def schema(self) -> StructType:
+        """The columns asked for. Everything that is wrong for any read is refused here, at load."""
+        options = SourceOptions.parse(self.options)
+        for sentence in advice(self.options, Scope.READ):
+            log.warning("%s", sentence)
+        return spark_schema(options.columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read."""
+        options = SourceOptions.parse(self.options).for_batch()
+        check_schema(schema, options.columns)
+        of_any_read = advice(self.options, Scope.READ)
+        for sentence in advice(self.options, Scope.BATCH_READ):
+            if sentence not in of_any_read:
+                log.warning("%s", sentence)
+        if options.filter_pushdown and not plans_without_filters():
+            return RocketMQPushdownReader(options)
+        return RocketMQReader(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A streaming read; it checks its options with the first call, see source/stream.py."""
+        return RocketMQStreamReader(dict(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write. Everything that is wrong for all rows is refused here, before any task.
+
+        Spark asks for it in a process of its own, which it keeps for the next write.
+        """
+        settle_in()
+        if overwrite:
+            raise errors.sink_overwrite()
+        for sentence in advice(self.options, Scope.WRITE):
+            log.warning("%s", sentence)
+        return RocketMQWriter(self.options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """A streaming write; complete mode appends, as every mode must."""
+        settle_in()
+        del overwrite
+        return RocketMQStreamWriter(self.options, schema)

@@ -1,0 +1,1 @@
+"""Options: the texts that users give, and the typed values they mean."""

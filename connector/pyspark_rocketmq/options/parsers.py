@@ -1,0 +1,101 @@
+"""Turning an option's text into a value, with the manners of Spark's own options.
+
+Numbers are what Java parses: an optional sign and ASCII digits, within the type. Booleans are true
+and false in any case. Every parser takes the option's name and text and returns the value, or
+raises the OptionError that names both, the expected form and an example.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from pyspark_rocketmq import errors
+from pyspark_rocketmq.options.secret import Secret
+
+Parser = Callable[[str, str], Any]
+
+MAX_INT = 2**31 - 1
+MAX_LONG = 2**63 - 1
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DURATION = re.compile(r"([0-9]+)\s*([a-z]*)")
+_UNIT_MICROS = {
+    "": 1000,
+    "us": 1,
+    "ms": 1000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+
+
+def text(name: str, given: str) -> str:
+    """Any text that is not blank, trimmed."""
+    if not given.strip():
+        raise errors.option_empty(name, given, "a text that is not blank")
+    return given.strip()
+
+
+def secret(name: str, given: str) -> Secret:
+    """A text that is never shown."""
+    del name
+    return Secret(given)
+
+
+def boolean(name: str, given: str) -> bool:
+    """True or false, in any case."""
+    value = {"true": True, "false": False}.get(given.strip().lower())
+    if value is None:
+        raise errors.option_invalid(name, given, "true or false", "true")
+    return value
+
+
+def integer(minimum: int, maximum: int, expected: str, example: str) -> Parser:
+    """A parser of whole numbers within bounds."""
+
+    def parse(name: str, given: str) -> int:
+        digits = given.strip()
+        # Length first: int() of a very long text is slow, and Python refuses it altogether.
+        if len(digits) > 20 or not _INTEGER.fullmatch(digits):
+            raise errors.option_invalid(name, given, expected, example)
+        value = int(digits)
+        if not minimum <= value <= maximum:
+            raise errors.option_invalid(name, given, expected, example)
+        return value
+
+    return parse
+
+
+positive_int = integer(1, MAX_INT, f"a whole number from 1 to {MAX_INT}", "8")
+positive_long = integer(1, MAX_LONG, "a whole number of at least 1", "100000")
+natural_long = integer(0, MAX_LONG, "a whole number of at least 0", "1000")
+timestamp_ms = integer(-MAX_LONG - 1, MAX_LONG, "milliseconds since 1970", "1700000000000")
+
+
+def choice(*words: str) -> Parser:
+    """A parser of one word out of several, in any case."""
+
+    def parse(name: str, given: str) -> str:
+        word = given.strip().lower()
+        if word not in words:
+            raise errors.option_invalid(name, given, "one of " + ", ".join(words), words[0])
+        return word
+
+    return parse
+
+
+def duration_ms(name: str, given: str) -> int:
+    """A time span as Spark writes it: a number with a unit, milliseconds if it has none.
+
+    >>> duration_ms("maxTriggerDelay", "15m")
+    900000
+    """
+    found = _DURATION.fullmatch(given.strip().lower())
+    if found is None or len(found[1]) > 18 or found[2] not in _UNIT_MICROS:
+        expected = "a time span in us, ms, s, m, h or d"
+        raise errors.option_invalid(name, given, expected, "15m")
+    return int(found[1]) * _UNIT_MICROS[found[2]] // 1000

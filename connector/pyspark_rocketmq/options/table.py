@@ -1,0 +1,428 @@
+"""Every option, once: name, parser, default, where it applies, and what it is for.
+
+The rows are the documentation: docs/options.md is generated from them. Texts
+whose meaning depends on other options (offsets, columns, subscriptions) are kept as text here and
+parsed in pyspark_rocketmq.options.options, which knows the others.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark_rocketmq.options import names, parsers
+from pyspark_rocketmq.options.parsers import Parser
+
+
+class Scope(enum.Flag):
+    """Where an option has a meaning."""
+
+    STREAM_READ = enum.auto()
+    BATCH_READ = enum.auto()
+    WRITE = enum.auto()
+    READ = STREAM_READ | BATCH_READ
+    ANY = STREAM_READ | BATCH_READ | WRITE
+
+
+@dataclass(frozen=True)
+class Option:
+    """One row. `shown` is the default as people read it, where the value itself says too little."""
+
+    name: str
+    parse: Parser
+    default: Any
+    scope: Scope
+    doc: str
+    shown: str = ""
+
+
+STREAM, BATCH, READ, WRITE, ANY = (
+    Scope.STREAM_READ,
+    Scope.BATCH_READ,
+    Scope.READ,
+    Scope.WRITE,
+    Scope.ANY,
+)
+
+GROUPS: dict[str, tuple[Option, ...]] = {
+    "Which broker": (
+        Option(
+            names.BROKER,
+            parsers.text,
+            None,
+            ANY,
+            "Where the messages are: `file:/path/to/store` or a bare path (embedded), "
+            "`grpc://host:port` or `grpcs://host:port` (remote), `rocketmq://ns1:9876,ns2:9876` "
+            "(an Apache RocketMQ cluster). Never with credentials in it.",
+            shown="required",
+        ),
+        Option(names.ACCESS_KEY, parsers.text, None, ANY, "Access key of a cluster's ACL."),
+        Option(names.SECRET_KEY, parsers.secret, None, ANY, "Secret key of a cluster's ACL."),
+        Option(names.SECURITY_TOKEN, parsers.secret, None, ANY, "Session token of temporary keys."),
+        Option(names.TOKEN, parsers.secret, None, ANY, "Token that a remote core asks for."),
+        Option(names.TLS_CA, parsers.text, None, ANY, "File with the certificates to trust."),
+        Option(names.TLS_CERT, parsers.text, None, ANY, "File with the client's certificate."),
+        Option(names.TLS_KEY, parsers.text, None, ANY, "File with the client's private key."),
+        Option(
+            names.TLS_SERVER_NAME,
+            parsers.text,
+            None,
+            ANY,
+            "Name to expect in the server's certificate, if it is not the host's.",
+        ),
+    ),
+    "Which queues (exactly one of these)": (
+        Option(
+            names.SUBSCRIBE,
+            parsers.text,
+            None,
+            READ,
+            "Topics, comma-separated. System topics can be named. A missing one is an error.",
+        ),
+        Option(
+            names.TOPIC,
+            parsers.text,
+            None,
+            ANY,
+            f"Reading: another name for `{names.SUBSCRIBE}`. Writing: the topic of every row, "
+            "before the column `topic`.",
+        ),
+        Option(
+            names.SUBSCRIBE_PATTERN,
+            parsers.text,
+            None,
+            READ,
+            "A regular expression that is searched in topic names, not anchored. Never matches "
+            "system topics; matching nothing is no error, and topics made later join.",
+        ),
+        Option(
+            names.ASSIGN,
+            parsers.text,
+            None,
+            READ,
+            'Single queues: `{"orders":{"broker-a":[0,1]}}`, or `{"orders":[0,1]}` where the topic '
+            "lives on one broker. Queues that do not exist are left out.",
+        ),
+    ),
+    "Which messages": (
+        Option(
+            names.STARTING_OFFSETS,
+            parsers.text,
+            None,
+            READ,
+            "`earliest`, `latest`, `group` (where the consumer group stands), or offsets for "
+            'exactly the queues read: `{"orders":{"broker-a":{"0":23,"1":-2}}}`, where -2 is '
+            "earliest and -1 latest. A stream looks at it only when it has no checkpoint; queues "
+            "found later start at earliest. A batch can't start at latest.",
+            shown="stream: `latest`; batch: `earliest`",
+        ),
+        Option(
+            names.STARTING_TIMESTAMP,
+            parsers.timestamp_ms,
+            None,
+            READ,
+            "Start at the first message stored at or after this time, in milliseconds since 1970. "
+            f"Beats `{names.STARTING_OFFSETS_BY_TIMESTAMP}`, which beats "
+            f"`{names.STARTING_OFFSETS}`.",
+        ),
+        Option(
+            names.STARTING_OFFSETS_BY_TIMESTAMP,
+            parsers.text,
+            None,
+            READ,
+            f"The same per queue, in the form of `{names.STARTING_OFFSETS}`.",
+        ),
+        Option(
+            names.STARTING_OFFSETS_BY_TIMESTAMP_STRATEGY,
+            parsers.choice("error", "latest"),
+            "error",
+            READ,
+            "For queues without a message that young: fail, or start at their end.",
+        ),
+        Option(
+            names.ENDING_OFFSETS,
+            parsers.text,
+            None,
+            BATCH,
+            "`latest`, or offsets for exactly the queues read, each exclusive; -1 is latest.",
+            shown="`latest`",
+        ),
+        Option(
+            names.ENDING_TIMESTAMP,
+            parsers.timestamp_ms,
+            None,
+            BATCH,
+            "End before the first message stored at or after this time; latest if there is none.",
+        ),
+        Option(names.ENDING_OFFSETS_BY_TIMESTAMP, parsers.text, None, BATCH, "The same per queue."),
+        Option(
+            names.TAGS,
+            parsers.text,
+            None,
+            READ,
+            "Only messages with one of these tags: `A || B`; `*` is all. Decided before bodies are "
+            f"touched. Not with `{names.SQL}`.",
+        ),
+        Option(
+            names.SQL,
+            parsers.text,
+            None,
+            READ,
+            "Only messages whose properties satisfy this SQL92 expression, for example "
+            "`price > 5 AND region = 'eu'`.",
+        ),
+        Option(
+            names.FAIL_ON_DATA_LOSS,
+            parsers.boolean,
+            True,
+            READ,
+            "Fail when messages that are still needed are gone (expired, topic deleted or created "
+            "anew). When false, log it and read what is there.",
+        ),
+        Option(
+            names.SKIP_CORRUPT,
+            parsers.boolean,
+            False,
+            READ,
+            "Leave out damaged records, and log each, instead of failing.",
+        ),
+    ),
+    "Which columns": (
+        Option(
+            names.COLUMNS,
+            parsers.text,
+            None,
+            READ,
+            "Comma list of columns, in the order wanted. What is not asked for costs nothing. "
+            "`property:NAME` is one property as a column called NAME.",
+            shown="the ten default columns",
+        ),
+        Option(
+            names.INCLUDE_PROPERTIES,
+            parsers.boolean,
+            False,
+            READ,
+            f"Add the column `properties` to the default ones; not with `{names.COLUMNS}`.",
+        ),
+    ),
+    "How much at once": (
+        Option(
+            names.MAX_OFFSETS_PER_TRIGGER,
+            parsers.positive_long,
+            None,
+            STREAM,
+            "Upper bound on offsets per micro-batch, shared between queues by backlog; every queue "
+            "with messages moves by at least one.",
+        ),
+        Option(
+            names.MIN_OFFSETS_PER_TRIGGER,
+            parsers.positive_long,
+            None,
+            STREAM,
+            f"Wait until so many offsets have come, or `{names.MAX_TRIGGER_DELAY}` has passed. The "
+            "first trigger of a run never waits.",
+        ),
+        Option(
+            names.MAX_TRIGGER_DELAY,
+            parsers.duration_ms,
+            15 * 60 * 1000,
+            STREAM,
+            f"How long `{names.MIN_OFFSETS_PER_TRIGGER}` may hold messages back: `90s`, `15m`.",
+            shown="`15m`",
+        ),
+        Option(
+            names.MAX_BYTES_PER_TRIGGER,
+            parsers.positive_long,
+            None,
+            STREAM,
+            "Upper bound on stored bytes per micro-batch, shared between queues by backlog; every "
+            "queue with messages moves by at least one.",
+        ),
+        Option(
+            names.MIN_PARTITIONS,
+            parsers.positive_int,
+            None,
+            READ,
+            "About how many tasks to cut a read into, if there are fewer queues than that.",
+        ),
+        Option(
+            names.MAX_RECORDS_PER_PARTITION,
+            parsers.positive_long,
+            None,
+            READ,
+            "Upper bound on offsets per task.",
+        ),
+        Option(
+            names.BATCH_ROWS,
+            parsers.positive_int,
+            100_000,
+            READ,
+            "Rows per Arrow batch; a batch is also cut at 64 MiB, so large bodies need no tuning.",
+        ),
+        Option(
+            names.FILTER_PUSHDOWN,
+            parsers.boolean,
+            False,
+            BATCH,
+            f"Let Spark hand filters to the source. Needs `{names.SPARK_PUSHDOWN}=true` too; "
+            "without it nothing is pushed. Call `load()` once per filter: Spark (4.1 to 4.3) keeps "
+            "what was pushed for a DataFrame and uses it for every other read of the same "
+            "DataFrame, also in a union or self-join, whose rows are then wrong.",
+        ),
+    ),
+    "Talking to the broker": (
+        Option(
+            names.CONSUMER_GROUP,
+            parsers.text,
+            None,
+            READ,
+            f"The consumer group of `{names.STARTING_OFFSETS}=group` and `{names.COMMIT_OFFSETS}`.",
+        ),
+        Option(
+            names.COMMIT_OFFSETS,
+            parsers.boolean,
+            False,
+            STREAM,
+            f"Report progress to `{names.CONSUMER_GROUP}` after each batch, for lag tools. Spark's "
+            "checkpoint alone decides what is read.",
+        ),
+        Option(
+            names.FETCH_RETRIES,
+            parsers.positive_int,
+            3,
+            READ,
+            "Attempts to ask the broker for topics and offsets.",
+        ),
+        Option(
+            names.FETCH_INTERVAL, parsers.natural_long, 1000, READ, "Pause between them, in ms."
+        ),
+        Option(
+            names.PULL_TIMEOUT,
+            parsers.positive_long,
+            120_000,
+            READ,
+            "How long a task waits for messages that must be there, in ms.",
+        ),
+    ),
+    "Writing": (
+        Option(
+            names.DELIVERY,
+            parsers.choice("exactly-once", "at-least-once"),
+            None,
+            WRITE,
+            "What a replayed batch does: nothing, or send again.",
+            shown="`exactly-once` where the broker can",
+        ),
+        Option(
+            names.TXN_NAME,
+            parsers.text,
+            None,
+            WRITE,
+            "Keeps several writes of one `foreachBatch` apart.",
+        ),
+        Option(names.TXN_ID, parsers.text, None, WRITE, "Makes a plain batch save idempotent."),
+        Option(
+            names.COMPRESSION,
+            parsers.choice("none", "zlib", "lz4", "zstd"),
+            "none",
+            WRITE,
+            "How bodies are stored.",
+        ),
+        Option(
+            names.COMPRESSION_THRESHOLD,
+            parsers.natural_long,
+            4096,
+            WRITE,
+            "Smaller bodies are stored as they are, in bytes.",
+        ),
+        Option(
+            names.CREATE_TOPIC,
+            parsers.positive_int,
+            None,
+            WRITE,
+            "Create missing topics with so many queues.",
+            shown="a missing topic is an error",
+        ),
+        Option(names.PRODUCER_GROUP, parsers.text, None, WRITE, "Producer group of the messages."),
+        Option(
+            names.FLUSH,
+            parsers.choice("async", "sync"),
+            None,
+            WRITE,
+            "`sync`: acknowledged messages survive loss of power too.",
+            shown="the broker's own setting",
+        ),
+        Option(
+            names.MAX_MESSAGE_SIZE,
+            parsers.positive_int,
+            4 * 1024 * 1024,
+            WRITE,
+            "Largest body, in bytes.",
+        ),
+    ),
+}
+
+TABLE: dict[str, Option] = {option.name: option for rows in GROUPS.values() for option in rows}
+_BY_LOWER = {name.lower(): option for name, option in TABLE.items()}
+
+# Spark's own, which it adds to a source's or sink's options.
+_OF_SPARK = frozenset({"path", "checkpointlocation", "queryname", "outputmode", "__default__"})
+
+_OF_KAFKA = {
+    "kafka.bootstrap.servers": f"use {names.BROKER}",
+    "kafka.group.id": f"use {names.CONSUMER_GROUP}",
+    "kafka.auto.offset.reset": f"use {names.STARTING_OFFSETS}",
+    "groupidprefix": f"use {names.CONSUMER_GROUP}",
+    "includeheaders": f"use {names.INCLUDE_PROPERTIES}",
+    "kafkaconsumer.polltimeoutms": f"use {names.PULL_TIMEOUT}",
+    "partition.metadata.cache.ttl.ms": "queues are looked up for every batch, at no cost",
+}
+
+
+class Given:
+    """The options of one read or write, looked up by name without regard to case."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._texts = {key.lower(): str(value) for key, value in options.items()}
+
+    def has(self, name: str) -> bool:
+        """Whether the user gave it."""
+        return name.lower() in self._texts
+
+    def raw(self, name: str) -> str:
+        """The text that the user gave."""
+        return self._texts[name.lower()]
+
+    def value(self, name: str) -> Any:
+        """The parsed value, or the default."""
+        option = TABLE[name]
+        return option.parse(option.name, self.raw(name)) if self.has(name) else option.default
+
+    def among(self, options: Iterable[str]) -> list[str]:
+        """Those of the options that the user gave, in the order of the question."""
+        return [name for name in options if self.has(name)]
+
+    def advice(self, scope: Scope) -> list[str]:
+        """A sentence about every option that has no effect here, and what to use instead."""
+        return [
+            sentence for key in sorted(self._texts) if (sentence := _advice(key, scope)) is not None
+        ]
+
+
+def _advice(key: str, scope: Scope) -> str | None:
+    if key in _BY_LOWER:
+        option = _BY_LOWER[key]
+        is_used = bool(option.scope & scope)
+        return None if is_used else f"Option {option.name} has no effect here and is ignored."
+    if key in _OF_SPARK:
+        return None
+    if key in _OF_KAFKA:
+        return f"Option {key} is Kafka's and is ignored: {_OF_KAFKA[key]}."
+    if key.startswith("kafka."):
+        return f"Option {key} is a Kafka client's setting and is ignored."
+    nearest = difflib.get_close_matches(key, _BY_LOWER, n=1)
+    hint = f" Did you mean {_BY_LOWER[nearest[0]].name}?" if nearest else ""
+    return f"Option {key} is unknown and ignored.{hint}"

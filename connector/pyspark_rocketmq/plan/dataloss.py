@@ -1,0 +1,107 @@
+"""What counts as data loss, and what is read instead when it is tolerated.
+
+Every case goes through one callback, `report`: it raises when the query must not lose messages and
+logs otherwise. Code after a call of `report` is therefore the tolerant branch, and says what is
+read nevertheless. Two places need it: planning a micro-batch on the driver, and reading a range in
+a task, where the bounds are those of that moment and not of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from broker_core.types import LogicalOffset, OffsetRange, QueueRef
+from pyspark_rocketmq import errors
+from pyspark_rocketmq.plan.positions import Bounds
+
+Report = Callable[[errors.DataLossError], None]
+
+
+def policy(*, fail: bool, warn: Callable[[str], None]) -> Report:
+    """The callback for one value of failOnDataLoss."""
+
+    def report(loss: errors.DataLossError) -> None:
+        if fail:
+            raise loss
+        warn(f"condition={loss.condition} {loss.message}")
+
+    return report
+
+
+def plan_ranges(
+    start: Mapping[QueueRef, LogicalOffset],
+    end: Mapping[QueueRef, LogicalOffset],
+    bounds: Mapping[QueueRef, Bounds],
+    report: Report,
+    just_resolved: Collection[QueueRef] = (),
+) -> list[OffsetRange]:
+    """The ranges between two offsets, in queue order; queues with nothing to read have none.
+
+    Bounds are only looked at for queues that `start` does not know, which are read from their
+    earliest message. The start of `just_resolved` queues was found out from the options a moment
+    ago: it may lie after an `end` that an earlier run logged, and nothing is lost by that, because
+    the next batch starts at that end.
+    """
+    gone = start.keys() - end.keys()
+    if gone:
+        report(errors.queues_deleted(gone))
+    found = (
+        _old_range(OffsetRange(queue, start[queue], end[queue]), report, queue in just_resolved)
+        if queue in start
+        else _new_range(queue, end[queue], bounds.get(queue), report)
+        for queue in sorted(end)
+    )
+    return [each for each in found if each is not None and each.size > 0]
+
+
+def readable(wanted: OffsetRange, held: Bounds, report: Report) -> OffsetRange:
+    """The part of a range that is there now; what is not there is reported. May be empty."""
+    start, end = wanted.start, wanted.end
+    if wanted.size and start < held.earliest:
+        lost = min(end, held.earliest) - start
+        report(errors.offset_expired(wanted.queue, start, held.earliest, lost))
+        start = held.earliest
+    if wanted.size and end > held.latest:
+        report(errors.offset_not_reached(wanted.queue, end, held.latest))
+        end = held.latest
+    return OffsetRange(wanted.queue, start, max(start, end))
+
+
+def check_target(
+    end: Mapping[QueueRef, LogicalOffset],
+    target: Mapping[QueueRef, LogicalOffset],
+    bounds: Mapping[QueueRef, Bounds],
+) -> None:
+    """Refuse a planned end that no longer fits the target of an AvailableNow run.
+
+    Such a run promises to process what was there when it began, so this holds whatever the query
+    thinks of data loss.
+    """
+    if end.keys() != target.keys():
+        raise errors.available_now_queues_differ(end, target)
+    lost = end.keys() - bounds.keys()
+    if lost:
+        raise errors.available_now_queues_lost(lost)
+    for queue in sorted(end):
+        if end[queue] > target[queue]:
+            raise errors.available_now_end_after_target(queue, end[queue], target[queue])
+        if end[queue] > bounds[queue].latest:
+            latest = bounds[queue].latest
+            raise errors.available_now_end_after_latest(queue, end[queue], latest)
+
+
+def _old_range(planned: OffsetRange, report: Report, is_just_resolved: bool) -> OffsetRange:
+    if planned.end < planned.start and not is_just_resolved:
+        report(errors.offset_went_back(planned.queue, planned.start, planned.end))
+    return planned
+
+
+def _new_range(
+    queue: QueueRef, end: LogicalOffset, held: Bounds | None, report: Report
+) -> OffsetRange | None:
+    if held is None:
+        report(errors.queue_start_unknown(queue))
+        return None
+    if held.earliest > 0:
+        report(errors.new_queue_starts_late(queue, held.earliest))
+    return OffsetRange(queue, held.earliest, end)

@@ -1,0 +1,1 @@
+"""The sink: rows become messages in tasks, and the driver commits them."""

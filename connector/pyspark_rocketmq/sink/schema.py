@@ -1,0 +1,115 @@
+"""The columns of the sink: which of a DataFrame's columns say what of a message.
+
+Names match exactly; other columns are ignored. Everything that is wrong for every row is refused
+here, on the driver, before any task runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructType,
+)
+
+from pyspark_rocketmq import errors
+from pyspark_rocketmq.options import names
+
+BODY, TOPIC, TAGS, KEYS = "body", "topic", "tags", "keys"
+PROPERTIES, QUEUE_ID = "properties", "queueId"
+SHARDING_KEY, DELAY_LEVEL = "shardingKey", "delayLevel"
+
+ALIASES = {BODY: "value", KEYS: "key"}
+"""Kafka's names for the same things."""
+
+
+@dataclass(frozen=True)
+class SinkColumns:
+    """The DataFrame's column for each part of a message; None where it has none."""
+
+    body: str
+    topic: str | None = None
+    tags: str | None = None
+    keys: str | None = None
+    properties: str | None = None
+    queue_id: str | None = None
+    sharding_key: str | None = None
+    delay_level: str | None = None
+
+
+def sink_columns(schema: StructType, topic_option: str | None) -> SinkColumns:
+    """Find and check the columns of a message; SchemaError names the one that is wrong.
+
+    With the option `topic` the column of that name is not even looked at.
+    """
+    body = _column(schema, BODY, "binary or string", _is_text_or_bytes)
+    if body is None:
+        purpose = f"it (or '{ALIASES[BODY]}') is the message itself."
+        raise errors.sink_column_missing(BODY, purpose, schema.fieldNames())
+    topic = None if topic_option else _column(schema, TOPIC, "string", _is_text)
+    if topic is None and not topic_option:
+        purpose = f"it says where each message goes, unless the option {names.TOPIC} does."
+        raise errors.sink_column_missing(TOPIC, purpose, schema.fieldNames())
+    return SinkColumns(
+        body=body,
+        topic=topic,
+        tags=_column(schema, TAGS, "string", _is_text),
+        keys=_column(schema, KEYS, "string or array<string>", _is_text_or_texts),
+        properties=_column(schema, PROPERTIES, "map<string,string>", _is_properties),
+        queue_id=_column(schema, QUEUE_ID, "int", _is_int),
+        sharding_key=_column(schema, SHARDING_KEY, "string", _is_text),
+        delay_level=_column(schema, DELAY_LEVEL, "int", _is_int),
+    )
+
+
+def _column(
+    schema: StructType, name: str, expected: str, is_right: Callable[[DataType], bool]
+) -> str | None:
+    """The column of a name or its alias, checked for its type."""
+    fields = {field.name: field for field in schema.fields}
+    alias = ALIASES.get(name)
+    if name in fields and alias in fields:
+        raise errors.sink_column_twice(name, str(alias))
+    found = fields.get(name) or fields.get(alias or name)
+    if found is None:
+        return None
+    if not is_right(found.dataType):
+        raise errors.sink_column_type(found.name, found.dataType.simpleString(), expected)
+    return found.name
+
+
+def _is_text(kind: DataType) -> bool:
+    return isinstance(kind, StringType)
+
+
+def _is_text_or_bytes(kind: DataType) -> bool:
+    return isinstance(kind, StringType | BinaryType)
+
+
+def _is_text_or_texts(kind: DataType) -> bool:
+    return _is_text(kind) or (isinstance(kind, ArrayType) and _is_text(kind.elementType))
+
+
+def _is_int(kind: DataType) -> bool:
+    return isinstance(kind, IntegerType)
+
+
+def _is_properties(kind: DataType) -> bool:
+    """A map of text to text, or the array of pairs that Kafka's headers are."""
+    if isinstance(kind, MapType):
+        return _is_text(kind.keyType) and _is_text(kind.valueType)
+    if not (isinstance(kind, ArrayType) and isinstance(kind.elementType, StructType)):
+        return False
+    pair = kind.elementType.fields
+    return (
+        [field.name for field in pair] == ["key", "value"]
+        and _is_text(pair[0].dataType)
+        and _is_text_or_bytes(pair[1].dataType)
+    )

@@ -1,0 +1,171 @@
+"""Texts of messages on their way out: keys, tags and properties, checked and joined by column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.codec.gather import span_arrays
+from broker_core.codec.property_names import (
+    DELAY,
+    KEY_SEPARATOR,
+    KEYS,
+    RESERVED_PROPERTIES,
+    SHARDING_KEY,
+    TAGS,
+)
+from pyspark_rocketmq import errors
+from pyspark_rocketmq.sink.schema import DELAY_LEVEL
+from pyspark_rocketmq.sink.schema import KEYS as KEYS_COLUMN
+from pyspark_rocketmq.sink.schema import SHARDING_KEY as SHARDING_COLUMN
+from pyspark_rocketmq.sink.schema import TAGS as TAGS_COLUMN
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_RESERVED = pa.array(sorted(RESERVED_PROPERTIES), type=pa.string())
+_TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
+_COLUMN_OF = {
+    TAGS: TAGS_COLUMN,
+    KEYS: KEYS_COLUMN,
+    DELAY: DELAY_LEVEL,
+    SHARDING_KEY: SHARDING_COLUMN,
+}
+_LAST_SEPARATOR = 2
+_SEPARATORS = "contains a character that RocketMQ separates properties with (0x01 or 0x02)"
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The topic of every row, for messages about rows."""
+
+    names: list[str]
+    codes: NDArray[np.int32]
+
+    def of(self, row: int) -> str:
+        """One row's topic."""
+        return self.names[int(self.codes[row])]
+
+
+def refuse_separators(texts: pa.Array, what: str, topics: Topics) -> pa.Array:
+    """The texts as they are; WriteError for one with a character that would end it early."""
+    row = _first_with_separator(texts)
+    if row is not None:
+        raise errors.sink_illegal_text(topics.of(row), what, texts[row].as_py(), _SEPARATORS)
+    return texts
+
+
+def joined_keys(keys: pa.Array, topics: Topics) -> pa.Array:
+    """Keys as they are stored: between single spaces, whether they come as text or as array."""
+    if not pa.types.is_list(keys.type):
+        return refuse_separators(keys, "the keys", topics)
+    elements, rows = _elements(keys)
+    bad = pc.or_(pc.match_substring(elements, KEY_SEPARATOR), pc.equal(elements, ""))
+    bad = np.asarray(bad.fill_null(False))
+    if bad.any():
+        place = int(bad.argmax())
+        why = "is empty or contains a space, which separates keys"
+        raise errors.sink_illegal_text(
+            topics.of(int(rows[place])), "the key", elements[place].as_py(), why
+        )
+    place_or_none = _first_with_separator(elements)
+    if place_or_none is not None:
+        raise errors.sink_illegal_text(
+            topics.of(int(rows[place_or_none])),
+            "the key",
+            elements[place_or_none].as_py(),
+            _SEPARATORS,
+        )
+    if elements.null_count:
+        keys = _without_null_elements(keys, elements, rows)
+    return pc.binary_join(keys.cast(pa.list_(pa.string())), KEY_SEPARATOR)
+
+
+def user_properties(column: pa.Array, topics: Topics) -> pa.Array:
+    """The users' properties as a map column; WriteError for one that RocketMQ would refuse."""
+    properties = column if pa.types.is_map(column.type) else _as_map(column)
+    bounds = _bounds(properties)
+    first, last = int(bounds[0]), int(bounds[-1])
+    names = properties.keys.slice(first, last - first)
+    values = properties.items.slice(first, last - first)
+    rows = _row_of_each(bounds)
+    reserved = pc.or_(
+        pc.is_in(names, value_set=_RESERVED), pc.starts_with(names, _TRANSIENT_PREFIX)
+    )
+    _refuse_reserved(np.asarray(reserved), names, rows, topics)
+    for texts, what in ((names, "a property named"), (values, "a property whose value is")):
+        place = _first_with_separator(texts)
+        if place is not None:
+            topic = topics.of(int(rows[place]))
+            raise errors.sink_illegal_text(topic, what, texts[place].as_py(), _SEPARATORS)
+        empty = np.asarray(pc.equal(texts, "").fill_null(False))
+        if empty.any():
+            place = int(empty.argmax())
+            name = names[place].as_py()
+            why = "is empty, or has an empty value, which no reader would ever see; leave it out"
+            topic = topics.of(int(rows[place]))
+            raise errors.sink_illegal_text(topic, "the property", name, why)
+    return properties
+
+
+def _refuse_reserved(
+    reserved: NDArray[np.bool_], names: pa.Array, rows: NDArray[np.int64], topics: Topics
+) -> None:
+    if reserved.any():
+        place = int(reserved.argmax())
+        name = names[place].as_py()
+        topic = topics.of(int(rows[place]))
+        raise errors.sink_reserved_property(topic, name, _COLUMN_OF.get(name))
+
+
+def _as_map(column: pa.Array) -> pa.Array:
+    """An array of (key, value) pairs as a map."""
+    pairs = column.values
+    offsets = column.offsets
+    keys, values = pairs.field("key"), pairs.field("value").cast(pa.string())
+    return pa.MapArray.from_arrays(offsets, keys, values, mask=column.is_null())
+
+
+def _bounds(lists: pa.Array) -> NDArray[np.int64]:
+    """Where each row's elements begin in the values, and where the last ends."""
+    bounds: NDArray[np.int64] = lists.offsets.to_numpy().astype(np.int64)
+    return bounds
+
+
+def _row_of_each(bounds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Which row each element belongs to."""
+    return np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+
+
+def _elements(lists: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
+    bounds = _bounds(lists)
+    first, last = int(bounds[0]), int(bounds[-1])
+    return lists.values.slice(first, last - first), _row_of_each(bounds)
+
+
+def _without_null_elements(
+    lists: pa.Array, elements: pa.Array, rows: NDArray[np.int64]
+) -> pa.Array:
+    kept = elements.is_valid().to_numpy(zero_copy_only=False)
+    counts = np.bincount(rows[kept], minlength=len(lists))
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), elements.drop_null())
+
+
+def _first_with_separator(texts: pa.Array) -> int | None:
+    """The first text that contains 0x01 or 0x02."""
+    data, starts, lengths = span_arrays(texts)
+    if not len(starts):
+        return None
+    begin, end = int(starts[0]), int(starts[-1] + lengths[-1])
+    stretch = data[begin:end]
+    suspects = (stretch == 1) | (stretch == _LAST_SEPARATOR)
+    if not suspects.any():
+        return None
+    found = pc.match_substring_regex(texts, "[\x01\x02]").fill_null(False)
+    hits = np.asarray(found)
+    return int(hits.argmax()) if hits.any() else None

@@ -1,0 +1,213 @@
+"""The life of one streaming query on the driver, without Spark: start, advance, plan, report.
+
+What survives a restart is Spark's offset log alone; everything kept here may be lost at any line.
+Three things are kept, each for one run of the query:
+
+- the initial offset. Spark asks for it more than once and writes it down nowhere. The answers of
+  one run must agree, and a start that could move over unread messages (latest, a group's place) is
+  pinned: the first batch is empty, so that the start reaches the offset log before anything else.
+- the target of an AvailableNow run: what was there when the run first looked.
+- when the last batch was worth running, for minOffsetsPerTrigger.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from broker_core.types import LogicalOffset, OffsetRange, QueueRef
+from pyspark_rocketmq.plan.admission import Limits, admit, is_worth_a_batch, keep_shrunk
+from pyspark_rocketmq.plan.dataloss import check_target, plan_ranges, policy
+from pyspark_rocketmq.plan.offsets import SourceOffset
+from pyspark_rocketmq.plan.positions import Bounds, Start, resolve_start
+from pyspark_rocketmq.plan.split import split
+
+if TYPE_CHECKING:
+    from pyspark_rocketmq.options.options import SourceOptions
+    from pyspark_rocketmq.source.clock import Clock
+    from pyspark_rocketmq.source.group_progress import GroupProgress
+    from pyspark_rocketmq.source.offset_reader import Queues
+
+log = logging.getLogger(__name__)
+
+IDLE_PAUSE_MS = 25
+
+
+class MicroBatches:
+    """Decides what each micro-batch reads. One instance per run of a query; not thread-safe."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        queues: Queues,
+        clock: Clock,
+        progress: GroupProgress | None = None,
+    ) -> None:
+        self._options = options
+        self._queues = queues
+        self._clock = clock
+        self._progress = progress
+        self._initial: Start | None = None
+        self._is_pinned = False
+        self._aims = False
+        self._target: dict[QueueRef, LogicalOffset] | None = None
+        self._fired_ms = 0
+        self._idle_since_ms: int | None = None
+        self._latest: SourceOffset | None = None
+        self._report_loss = policy(fail=options.fail_on_data_loss, warn=log.warning)
+
+    def get_ready(self) -> None:
+        """Do what takes a while before the first batch waits for it."""
+        self._queues.get_ready()
+
+    def initial(self) -> SourceOffset:
+        """Where a query without a checkpoint starts; the same in every call of this run."""
+        if self._initial is None:
+            self._initial = self._resolve_start()
+        return SourceOffset(self._initial.offsets)
+
+    def aim(self) -> None:
+        """Make this an AvailableNow run.
+
+        The target is taken at the next `advance`, not here: a batch that an earlier run left undone
+        is planned before that and must not be judged by it.
+        """
+        self._aims = True
+
+    def advance(self, start: SourceOffset, limits: Limits) -> SourceOffset:
+        """Where the batch after `start` ends; `start` itself if there is nothing to run."""
+        self._pause_if_idle()
+        self._report_progress(start)
+        options = self._options
+        bounds = self._queues.settled_bounds(
+            options.subscription, start, may_lack=not options.fail_on_data_loss
+        )
+        end = self._end(start, bounds, limits)
+        self._idle_since_ms = self._clock.now_ms() if end == start else None
+        return end
+
+    def latest(self) -> SourceOffset | None:
+        """What `advance` last saw at the broker."""
+        return self._latest
+
+    def plan(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
+        """The ranges of a batch, cut into tasks."""
+        self._is_pinned = True  # a batch that is planned is in the offset log
+        resolved = self._just_resolved(start)
+        if resolved is not None:
+            # Queues that came after the end was logged; the next batch finds them new.
+            start = SourceOffset({queue: start[queue] for queue in start if queue in end})
+            self._log_hidden_loss(start, end)
+        bounds: dict[QueueRef, Bounds] = {}
+        if self._target is not None or not start.keys() >= end.keys():
+            bounds = self._queues.bounds(
+                self._options.subscription,
+                {*start, *end},
+                may_lack=not self._options.fail_on_data_loss,
+            )
+        if self._target is not None:
+            check_target(end, self._target, bounds)
+        return split(
+            plan_ranges(start, end, bounds, self._report_loss, resolved or ()),
+            min_tasks=self._options.min_partitions,
+            max_messages=self._options.max_records_per_partition,
+        )
+
+    def _log_hidden_loss(self, start: SourceOffset, end: SourceOffset) -> None:
+        """A first batch that runs again may find messages expired that it read the first time."""
+        if self._initial is None or self._initial.is_movable:
+            return
+        for queue in sorted(start):
+            if end[queue] < start[queue]:
+                template = "event=first_batch_replayed queue=%s end=%d earliest=%d: some expired"
+                log.warning(template, queue, end[queue], start[queue])
+
+    def _just_resolved(self, start: SourceOffset) -> frozenset[QueueRef] | None:
+        """Queues whose start was found out later than the end that an earlier run logged.
+
+        None if `start` was logged too, or if the end is younger: then it must fit the start.
+        """
+        has_advanced = self._latest is not None
+        if has_advanced or self._initial is None or start != SourceOffset(self._initial.offsets):
+            return None
+        return frozenset(start.keys() - self._initial.given)
+
+    def queues(self) -> set[QueueRef]:
+        """The queues that can be read now."""
+        return set(self._queues.bounds(self._options.subscription))
+
+    def finished(self, end: SourceOffset) -> None:
+        """A batch that ended here is committed."""
+        self._report_progress(end)
+
+    def close(self) -> None:
+        """Let go of the broker."""
+        self._queues.close()
+        if self._progress is not None:
+            self._progress.close()
+
+    def _resolve_start(self) -> Start:
+        position = self._options.starting
+        assert position is not None, "options were not prepared for a stream"
+        bounds = self._queues.bounds(self._options.subscription)
+        start = resolve_start(
+            position,
+            bounds,
+            self._queues.answers(position, bounds.keys()),
+            late_is_latest=self._options.late_is_latest,
+        )
+        log.info("event=start offsets=%s", SourceOffset(start.offsets).render())
+        return start
+
+    def _end(
+        self, start: SourceOffset, bounds: dict[QueueRef, Bounds], limits: Limits
+    ) -> SourceOffset:
+        available = {queue: held.latest for queue, held in bounds.items()}
+        if not self._options.fail_on_data_loss:
+            available = keep_shrunk(start, available)
+        if self._aims and self._target is None:
+            self._target = available
+        self._latest = SourceOffset(available)
+        reachable = available if self._target is None else self._target
+        # No queue at all: an empty offset would forget every place, and Spark knows no "none yet".
+        if not reachable or self._must_pin(start) or not self._fires(start, reachable, limits):
+            return start
+        return SourceOffset(admit(start, reachable, bounds, limits, self._queues.measure))
+
+    def _must_pin(self, start: SourceOffset) -> bool:
+        """Whether this batch must be empty, to write a movable start down; once per run."""
+        if self._is_pinned or self._initial is None or not self._initial.is_movable:
+            return False
+        self._is_pinned = True
+        return start == SourceOffset(self._initial.offsets)
+
+    def _fires(
+        self, start: SourceOffset, end: dict[QueueRef, LogicalOffset], limits: Limits
+    ) -> bool:
+        now_ms = self._clock.now_ms()
+        if not is_worth_a_batch(start, end, limits, now_ms - self._fired_ms):
+            return False
+        self._fired_ms = now_ms
+        return True
+
+    def _pause_if_idle(self) -> None:
+        """Spare the broker: with nothing to do Spark asks about every 12 ms.
+
+        Waiting before asking, instead of repeating an answer, keeps every answer fresh: a message
+        that was sent before the call is seen by it.
+        """
+        if self._idle_since_ms is None:
+            return
+        rest_ms = IDLE_PAUSE_MS - (self._clock.now_ms() - self._idle_since_ms)
+        if 0 < rest_ms <= IDLE_PAUSE_MS:
+            self._clock.sleep_ms(rest_ms)
+
+    def _report_progress(self, done: SourceOffset) -> None:
+        """Tell the consumer group. `done` is where the last committed batch ended.
+
+        Spark commits batch N to the source only when batch N + 1 begins, but it asks for the next
+        offset as soon as batch N is in its commit log; so progress is reported at both.
+        """
+        is_initial = self._initial is not None and done == SourceOffset(self._initial.offsets)
+        if self._progress is not None and not is_initial:
+            self._progress.report(done)

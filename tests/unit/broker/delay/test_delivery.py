@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from broker_core.broker.broker import EmbeddedBroker
+from broker_core.broker.delay.delivery import DELAY_OFFSETS_FILE
+from broker_core.broker.transactions.half import place_text
+from broker_core.codec.encode import Outgoing
+from broker_core.store import config_files
+from broker_core.types import BatchRef, Receipt
+from tests.kit.fixtures import SIZES, expected, extract
+from tests.kit.transactions import (
+    FILE_BYTES,
+    ManualClock,
+    attempt_id,
+    open_store,
+    outgoing,
+    visible,
+)
+
+pytestmark = pytest.mark.usefixtures("either_way")
+
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def broker(tmp_path: Path, clock: ManualClock) -> Iterator[EmbeddedBroker]:
+    with open_store(tmp_path / "store", clock) as opened:
+        opened.create_topic("t", queues=2)
+        yield opened
+
+
+def test_a_delayed_message_is_delivered_when_it_is_due(
+    broker: EmbeddedBroker, clock: ManualClock
+) -> None:
+    broker.send("t", b"later", tags="a", queue_id=1, delay_level=2)
+
+    clock.advance(4_999)
+    too_early = broker.transactions.deliver_due()
+    clock.advance(1)
+    due = broker.transactions.deliver_due()
+    again = broker.transactions.deliver_due()
+
+    rows = broker.read("t", queue_id=1, columns=["body", "tags", "properties"])
+    assert (too_early, due, again) == (0, 1, 0)
+    assert rows["body"].to_pylist() == [b"later"]
+    assert rows["tags"].to_pylist() == ["a"]
+    properties = dict(rows["properties"].to_pylist()[0])
+    assert (properties["DELAY"], properties["REAL_TOPIC"]) == ("2", "t")
+
+
+def test_levels_are_delivered_each_in_its_order(broker: EmbeddedBroker, clock: ManualClock) -> None:
+    for level in (3, 1, 2, 1):
+        broker.send("t", b"level %d" % level, queue_id=0, delay_level=level)
+        clock.advance(100)
+
+    seen = []
+    for wait_ms in (1_000, 4_000, 6_000):
+        clock.advance(wait_ms)
+        broker.transactions.deliver_due()
+        seen.append(len(visible(broker)))
+
+    assert seen == [2, 3, 4]
+    assert visible(broker) == [b"level 1", b"level 1", b"level 2", b"level 3"]
+
+
+def test_a_process_that_forgot_how_far_it_was_delivers_nothing_twice(
+    broker: EmbeddedBroker, clock: ManualClock
+) -> None:
+    broker.send("t", b"once", delay_level=1)
+    clock.advance(2_000)
+    broker.transactions.deliver_due()
+    # As after a crash between the append and the saving of the offset.
+    for path in (broker.reader.root / "config").glob("delayOffset.json*"):
+        path.unlink()
+
+    again = broker.transactions.deliver_due()
+
+    assert (again, visible(broker)) == (0, [b"once"])
+
+
+def test_how_far_it_was_is_remembered_beyond_retention(
+    broker: EmbeddedBroker, clock: ManualClock
+) -> None:
+    broker.send("t", b"once", delay_level=1)
+    clock.advance(2_000)
+    broker.transactions.deliver_due()
+    broker.send("t", b"pending", delay_level=18)
+    for number in range(12):
+        broker.send("t", b"%d" % number + b"." * (FILE_BYTES // 4))
+    _, end = broker.reader.log_range()
+    for path in (broker.reader.root / "config").glob("delayOffset.json*"):
+        path.unlink()
+
+    broker.delete_before(end // FILE_BYTES * FILE_BYTES)
+
+    assert broker.transactions.deliver_due() == 0
+
+
+def test_progress_is_kept_where_apache_keeps_it(broker: EmbeddedBroker, clock: ManualClock) -> None:
+    broker.send("t", b"one", delay_level=1)
+    broker.send("t", b"two", delay_level=3)
+    clock.advance(2_000)
+
+    broker.transactions.deliver_due()
+
+    document = config_files.load(broker.reader.root / DELAY_OFFSETS_FILE)
+    assert document["offsetTable"] == {"1": 1, "3": 0}
+
+
+def test_after_the_clock_was_set_back_nobody_waits_longer_than_the_delay(
+    broker: EmbeddedBroker, clock: ManualClock
+) -> None:
+    broker.send("t", b"m", delay_level=1)
+    clock.advance(-3_600_000)
+
+    assert broker.transactions.deliver_due() == 1
+
+
+def test_a_commit_of_delayed_messages_waits_for_its_level(
+    broker: EmbeddedBroker, clock: ManualClock
+) -> None:
+    batch = BatchRef("query:q", "", 0)
+    messages = outgoing("t", [b"a", b"b"], attempt_id(1), born_ms=clock())
+    delayed = _delayed(messages)
+    prepared = broker.transactions.prepare_batch(batch, attempt_id(1), delayed, is_first=True)
+    broker.transactions.commit_batch(batch, [Receipt(batch, attempt_id(1), (prepared,))])
+    before = visible(broker)
+
+    clock.advance(10_000)
+    delivered = broker.transactions.deliver_due()
+
+    assert (before, delivered) == ([], 2)
+    assert sorted(visible(broker)) == [b"a", b"b"]
+    assert broker.transactions.check_back().waiting == 0
+
+
+def _delayed(messages: Outgoing) -> Outgoing:
+    """The messages as a sink composes them with a delay of ten seconds."""
+    texts = [
+        text + place_text("t", int(queue)).replace(b"REAL_TOPIC", b"DELAY\x013\x02REAL_TOPIC")
+        for text, queue in zip(
+            messages.property_texts.to_pylist(), messages.queue_ids.tolist(), strict=True
+        )
+    ]
+    return replace(
+        messages,
+        topics=[SCHEDULE],
+        queue_ids=np.full(len(messages), 2, dtype=np.int32),
+        properties=pa.array(texts, type=pa.binary()),
+    )
+
+
+def test_what_apache_left_pending_is_delivered_as_apache_would(tmp_path: Path) -> None:
+    root = extract("delay-retry-dlq-5.5", tmp_path)
+    before = expected("delay-retry-dlq-5.5")["topics"]["Delayed"]["queues"]
+    with EmbeddedBroker.open("apache", root, mode="rw", config=SIZES) as broker:
+        pending = {level: broker.reader.queue_range(SCHEDULE, level - 1)[1] for level in (17, 18)}
+        offsets = expected("delay-retry-dlq-5.5")["delayOffsets"]
+
+        delivered = broker.transactions.deliver_due()
+
+        done = sum(offsets.get(str(level), 0) for level in pending)
+        assert delivered == sum(pending.values()) - done
+        queue, held = next(iter(before.items()))
+        _, end = broker.reader.queue_range("Delayed", int(queue))
+        assert end > held["maxOffset"]
+        entry = broker.reader.entries("Delayed", int(queue), end - 1, end)[0]
+        record = broker.reader.record_at(int(entry["physical_offset"]))
+        assert record.property_map["DELAY"] in {"17", "18"}
+        assert record.prepared_offset == 0
+
+
+def test_a_delivered_message_is_as_it_was_sent(broker: EmbeddedBroker, clock: ManualClock) -> None:
+    sent = broker.send(
+        "t", b"x", tags="A", keys=["k"], properties={"p": "v"}, queue_id=1, delay_level=1
+    )
+    clock.advance(1000)
+
+    broker.transactions.deliver_due()
+
+    columns = ["queueId", "msgId", "tags", "keys", "properties", "preparedTransactionOffset"]
+    [row] = broker.read("t", queue_id=1, columns=columns, tags="A").to_pylist()
+    assert row["properties"][-3:] == [("DELAY", "1"), ("REAL_TOPIC", "t"), ("REAL_QID", "1")]
+    assert (row["queueId"], row["msgId"], row["keys"]) == (1, sent.msg_id, "k")
+    assert row["preparedTransactionOffset"] == 0
+    assert broker.message(sent.msg_id).column("topic").to_pylist() == ["t"]
+
+
+def test_what_is_for_a_topic_that_is_gone_is_dropped_and_told(
+    broker: EmbeddedBroker,
+    clock: ManualClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker.create_topic("gone", queues=1)
+    broker.send("gone", b"lost", delay_level=1)
+    broker.send("t", b"kept", queue_id=0, delay_level=1)
+    broker.delete_topic("gone")
+    clock.advance(1000)
+
+    assert broker.transactions.deliver_due() == 1
+
+    assert visible(broker) == [b"kept"]
+    assert "gone" not in broker.topics()
+    assert "event=delayed_dropped topic=gone" in caplog.text

@@ -1,0 +1,185 @@
+"""Credentials: hashed, compared, reloaded, never shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from broker_core.cli import main
+from broker_core.errors import AuthenticationError, ConfigError, PermissionDeniedError
+from broker_core.service.auth.credentials import (
+    Credentials,
+    HashedSecret,
+    given_credentials,
+    hash_secret,
+    parse_credentials,
+)
+from broker_core.service.auth.identity import Identity, Right, Rule
+
+HASHED = hash_secret("hush")
+
+
+def document(name: str = "etl", **more: Any) -> str:
+    rules = [{"topics": "orders-*", "rights": ["publish"]}]
+    return json.dumps({"users": [{"name": name, "secret": HASHED, "rules": rules, **more}]})
+
+
+def test_a_secret_is_recognised_and_not_kept() -> None:
+    parsed = HashedSecret.parse(HASHED)
+
+    assert parsed.is_hash_of("hush")
+    assert not parsed.is_hash_of("hush ")
+    assert "hush" not in HASHED
+    assert repr(parsed) == "HashedSecret(cost=16384, block=8, parallel=1)"
+    assert hash_secret("hush") != HASHED
+
+
+def test_the_command_prints_what_the_file_holds() -> None:
+    result = CliRunner().invoke(main, ["hash-secret"], input="hush\n")
+
+    assert result.exit_code == 0
+    assert HashedSecret.parse(result.output.strip()).is_hash_of("hush")
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"), [("etl", "wrong"), ("nobody", "hush"), ("etl", ""), ("", "hush")]
+)
+def test_wrong_credentials_are_all_the_same_error(tmp_path: Path, name: str, secret: str) -> None:
+    path = tmp_path / "credentials.json"
+    path.write_text(document(), "utf-8")
+
+    with pytest.raises(AuthenticationError, match=r"^The credentials are wrong") as caught:
+        Credentials(path).check(name, secret)
+    assert "hush" not in str(caught.value)
+
+
+def test_right_ones_are_recognised_again_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "credentials.json"
+    path.write_text(document(), "utf-8")
+    credentials = Credentials(path)
+
+    first, again = credentials.check("etl", "hush"), credentials.check("etl", "hush")
+
+    assert first is again
+    assert b"hush" not in b"".join(credentials._known)
+    assert "hush" not in repr(vars(credentials))
+
+
+def test_a_changed_file_is_in_force_soon(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    path = tmp_path / "credentials.json"
+    path.write_text(document(), "utf-8")
+    credentials = Credentials(path, monotonic=lambda: now[0])
+    credentials.check("etl", "hush")
+
+    path.write_text(document("batch-job"), "utf-8")
+    now[0] = 0.5
+    still = credentials.check("etl", "hush")
+    now[0] = 2.0
+
+    with pytest.raises(AuthenticationError):
+        credentials.check("etl", "hush")
+    assert still.name == "etl"
+    assert credentials.check("batch-job", "hush").name == "batch-job"
+
+    path.write_text("{broken", "utf-8")
+    now[0] = 4.0
+    assert credentials.check("batch-job", "hush").name == "batch-job"
+    assert "event=credentials_kept" in caplog.text
+
+
+def test_a_secret_that_was_changed_is_not_right_any_more(tmp_path: Path) -> None:
+    now = [0.0]
+    path = tmp_path / "credentials.json"
+    path.write_text(document(), "utf-8")
+    credentials = Credentials(path, monotonic=lambda: now[0])
+    credentials.check("etl", "hush")
+
+    path.write_text(document(secret=hash_secret("new")), "utf-8")
+    now[0] = 2.0
+
+    with pytest.raises(AuthenticationError):
+        credentials.check("etl", "hush")
+    assert credentials.check("etl", "new").name == "etl"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"users": 7}',
+        document(secret="hush"),
+        document(secret="scrypt:16384:8:1:!:!"),
+        document(secret="md5:1:1:1:c2FsdA==:aGFzaA=="),
+        document(secret="scrypt:999999999:8:1:c2FsdA==:aGFzaA=="),
+        document(name="with.dot"),
+        document(name=""),
+        document(rules=[{"topics": "a", "rights": ["steal"]}]),
+        document(rules=[{"rights": ["publish"]}]),
+    ],
+)
+def test_a_file_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"credentials\.json") as caught:
+        parse_credentials(text, "credentials.json")
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ([("authorization", "Bearer etl.hu.sh")], ("etl", "hu.sh")),
+        ([("authorization", "bearer etl.hush")], ("etl", "hush")),
+        (
+            [("x-rocketmq-access-key-bin", b"etl"), ("x-rocketmq-secret-key-bin", "hü".encode())],
+            ("etl", "hü"),
+        ),
+    ],
+)
+def test_credentials_come_as_token_or_keys(metadata: Any, expected: tuple[str, str]) -> None:
+    assert given_credentials(metadata) == expected
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        [],
+        [("authorization", "")],
+        [("authorization", "Bearer ")],
+        [("authorization", "Bearer nodot")],
+        [("authorization", "Basic etl.hush")],
+        [("x-rocketmq-access-key-bin", b"etl")],
+    ],
+)
+def test_no_credentials_are_asked_for(metadata: Any) -> None:
+    with pytest.raises(AuthenticationError, match="asks for credentials"):
+        given_credentials(metadata)
+
+
+def test_rules_say_what_may_be_done_where() -> None:
+    someone = Identity(
+        "etl",
+        (
+            Rule("orders-*", frozenset({Right.PUBLISH})),
+            Rule("audit", frozenset({Right.ADMIN})),
+        ),
+    )
+
+    assert someone.may(Right.PUBLISH, "orders-eu")
+    assert not someone.may(Right.SUBSCRIBE, "orders-eu")
+    assert not someone.may(Right.PUBLISH, "Orders-eu")
+    assert someone.may(Right.SUBSCRIBE, "audit")
+    assert someone.may_see("orders-eu")
+    assert not someone.may_see("secrets")
+    with pytest.raises(PermissionDeniedError, match="etl may not subscribe topic orders-eu"):
+        someone.require(Right.SUBSCRIBE, ["audit", "orders-eu"])
+    with pytest.raises(PermissionDeniedError, match="whole broker"):
+        someone.require_everywhere(Right.ADMIN)
+    with pytest.raises(PermissionDeniedError, match="any topic"):
+        Identity("nobody").require_somewhere(Right.PUBLISH)

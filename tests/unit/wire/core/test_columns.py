@@ -1,0 +1,104 @@
+"""Columns that travel in place of records: the same rows, and nothing that is not checked."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.codec.compression import compress, compression_flags
+from broker_core.codec.decode import ALL_COLUMNS, DEFAULT_COLUMNS, decode
+from broker_core.codec.frames import FrameBatch
+from broker_core.codec.record import Record, encode_record
+from broker_core.errors import RequestError
+from broker_core.types import QueueRef
+from broker_core.wire.core.columns import pack_columns, unpack_columns
+from broker_core.wire.core.frames import Flag, unpack
+
+QUEUE = QueueRef("t", "broker-x", 3)
+LARGE = 1 << 20
+
+
+def frames(count: int, body: bytes = b"some body", sys_flag: int = 0) -> FrameBatch:
+    made = [
+        encode_record(Record("t", 3, 10 + 2 * number, 0, body, b"TAGS\x01a\x02", sys_flag=sys_flag))
+        for number in range(count)
+    ]
+    sizes = np.array([len(each) for each in made], dtype=np.int32)
+    return FrameBatch(
+        buffer=np.frombuffer(b"".join(made), dtype=np.uint8),
+        starts=np.cumsum(sizes, dtype=np.int64) - sizes,
+        sizes=sizes,
+        offsets=10 + 2 * np.arange(count),
+        queue=QUEUE,
+        next_offset=1000,
+    )
+
+
+@pytest.mark.parametrize("columns", [DEFAULT_COLUMNS, ALL_COLUMNS, ("property:TAGS", "body")])
+def test_columns_arrive_as_they_would_have_been_decoded(columns: tuple[str, ...]) -> None:
+    whole = frames(5)
+
+    [message] = pack_columns(whole, columns, LARGE)
+
+    chunk = unpack(message)
+    assert chunk.flags & Flag.COLUMNS
+    assert chunk.next_offset == 1000
+    assert unpack_columns(chunk, columns).equals(decode(whole, columns, "broker-x"))
+
+
+def test_no_records_are_no_rows_and_still_say_how_far_the_queue_was_examined() -> None:
+    [message] = pack_columns(frames(3).slice(0, 0), ["body"], LARGE)
+
+    chunk = unpack(message)
+    assert unpack_columns(chunk, ["body"]).num_rows == 0
+    assert chunk.next_offset == 1000
+
+
+def test_what_is_too_large_for_a_chunk_is_cut_between_records() -> None:
+    whole = frames(100, body=b"x" * 100)
+
+    chunks = [unpack(message) for message in pack_columns(whole, ["queueOffset", "body"], 4000)]
+
+    assert len(chunks) > 2
+    found = pa.Table.from_batches(
+        [unpack_columns(chunk, ["queueOffset", "body"]) for chunk in chunks]
+    )
+    assert found.column("queueOffset").to_pylist() == whole.offsets.tolist()
+    examined = [chunk.next_offset for chunk in chunks]
+    rows = np.cumsum([unpack_columns(chunk, ["queueOffset", "body"]).num_rows for chunk in chunks])
+    assert examined == [*whole.offsets[rows[:-1]].tolist(), 1000]
+
+
+def test_a_record_that_inflates_beyond_a_chunk_travels_as_it_is_stored() -> None:
+    body = compress(b"x" * 100_000, "zlib")
+    whole = frames(2, body, sys_flag=compression_flags("zlib"))
+
+    chunks = [unpack(message) for message in pack_columns(whole, ["body"], 4000)]
+
+    assert [bool(chunk.flags & Flag.COLUMNS) for chunk in chunks] == [False, False]
+    assert [chunk.next_offset for chunk in chunks] == [12, 1000]
+    assert decode(chunks[1].frames(QUEUE, ""), ["body"]).column(0)[0].as_py() == b"x" * 100_000
+
+
+@given(st.data())
+def test_damaged_columns_are_refused_or_harmless(data: st.DataObject) -> None:
+    [message] = pack_columns(frames(5), DEFAULT_COLUMNS, LARGE)
+    damaged = bytearray(message)
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(40, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.sampled_from([None, len(damaged) - 8, len(damaged) // 2]))
+
+    with suppress(RequestError):
+        unpack_columns(unpack(bytes(damaged[:cut])), DEFAULT_COLUMNS).to_pylist()
+
+
+def test_columns_that_were_not_asked_for_are_refused() -> None:
+    [message] = pack_columns(frames(5), ["queueOffset"], LARGE)
+
+    with pytest.raises(RequestError, match="A chunk of columns can't be read"):
+        unpack_columns(unpack(message), ["body", "topic"])
