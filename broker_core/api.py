@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from broker_core.codec.encode import Outgoing
+    from broker_core.codec.encode import MessageBatch
     from broker_core.codec.frames import FrameBatch
     from broker_core.filter.counts import FilterCount
     from broker_core.filter.pipeline import MessageFilter
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
         BatchRef,
         CheckBackReport,
         ColumnBatch,
-        Fate,
         HalfMessage,
+        LocalTransactionState,
         LogicalOffset,
         OffsetRange,
         Prepared,
@@ -166,7 +166,7 @@ class Broker(Protocol):
         """Append one message and return where it lies."""
 
     def append(
-        self, messages: Outgoing, *, flush: str | None = None, wants_places: bool = True
+        self, messages: MessageBatch, *, flush: str | None = None, wants_places: bool = True
     ) -> AppendResult:
         """Append a batch in one go, columnar; all of it or nothing. `flush`: async or sync.
 
@@ -224,10 +224,14 @@ class CountingBroker(Protocol):
 class TransactionListener(Protocol):
     """A producer's side of a transaction: what it executes, and what it answers when asked."""
 
-    def execute(self, half: HalfMessage, body: bytes, properties: Mapping[str, str]) -> Fate:
+    def execute_local_transaction(
+        self, half: HalfMessage, body: bytes, properties: Mapping[str, str]
+    ) -> LocalTransactionState:
         """Do the local transaction that goes with a prepared message, and say how it ended."""
 
-    def check(self, half: HalfMessage, body: bytes, properties: Mapping[str, str]) -> Fate:
+    def check_local_transaction(
+        self, half: HalfMessage, body: bytes, properties: Mapping[str, str]
+    ) -> LocalTransactionState:
         """Say how the local transaction of a message that is still open ended."""
 
 
@@ -246,7 +250,7 @@ class BrokerTransactions(Protocol):
         self,
         batch: BatchRef,
         attempt: str,
-        messages: Outgoing,
+        messages: MessageBatch,
         *,
         is_first: bool,
         flush: str | None = None,
@@ -282,7 +286,7 @@ class BrokerTransactions(Protocol):
     ) -> HalfMessage:
         """Append one half message for a producer group; `end` decides it."""
 
-    def end(self, half: HalfMessage, fate: Fate) -> None:
+    def end(self, half: HalfMessage, fate: LocalTransactionState) -> None:
         """Commit a half message or roll it back; UNKNOWN leaves it to check-back."""
 
     def listen(self, group: str, listener: TransactionListener) -> None:

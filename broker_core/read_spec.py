@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from broker_core.codec.frames import FrameBatch
 
 
-class TableWish(NamedTuple):
+class ReadSpec(NamedTuple):
     """Which columns of which messages; made, and so checked, before any broker is asked."""
 
     columns: tuple[str, ...]
@@ -24,7 +24,7 @@ class TableWish(NamedTuple):
     message_filter: MessageFilter | None
 
     @classmethod
-    def of(cls, columns: Sequence[str] | None, tags: str | None, sql: str | None) -> TableWish:
+    def of(cls, columns: Sequence[str] | None, tags: str | None, sql: str | None) -> ReadSpec:
         """Read the arguments of `read`; RequestError or FilterSyntaxError for a wrong one."""
         names = DEFAULT_COLUMNS if columns is None else tuple(columns)
         return cls(names, schema_of(names), MessageFilter.of(tags, sql))

@@ -169,7 +169,7 @@ class BatchOutcome:
     run: str
 
 
-class Fate(Enum):
+class LocalTransactionState(Enum):
     """How a transaction ends; UNKNOWN leaves it open, to be asked about again."""
 
     COMMIT = "commit"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CONSUMER_OFFSETS_FILE = Path("config") / "consumerOffset.json"
 
 
-class Administration:
+class Admin:
     """Topics and consumer offsets of one store, open for change."""
 
     def __init__(self, catalog: Catalog, writer: StoreWriter, clock_ms: Callable[[], int]) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
-from broker_core.broker.admin import Administration, load_consumer_offsets
+from broker_core.broker.admin import Admin, load_consumer_offsets
 from broker_core.broker.catalog import Catalog
 from broker_core.broker.query import APACHE_LIMIT, as_table, find_by_id, find_by_key
 from broker_core.broker.topics import PERM_WRITE
@@ -38,7 +38,7 @@ from broker_core.filter.pipeline import (
     Pipeline,
 )
 from broker_core.filter.registered import Registrations
-from broker_core.read_spec import TableWish, range_between, require_batch_limits
+from broker_core.read_spec import ReadSpec, range_between, require_batch_limits
 from broker_core.store.format_check import require_log, require_store
 from broker_core.store.io.files import storage_error
 from broker_core.store.reader import StoreReader
@@ -49,7 +49,7 @@ from broker_core.types import LogicalOffset, OffsetRange, PhysicalOffset, QueueR
 
 if TYPE_CHECKING:
     from broker_core.broker.topics import TopicConfig
-    from broker_core.codec.encode import Outgoing
+    from broker_core.codec.encode import MessageBatch
     from broker_core.codec.frames import FrameBatch
     from broker_core.store.recovery.plan import Progress
     from broker_core.types import AppendResult, TopicInfo
@@ -161,8 +161,8 @@ class EmbeddedBroker(Closing):
         self._administration.delete_topic(topic)
 
     @property
-    def _administration(self) -> Administration:
-        return Administration(self.catalog, self.writer, self._clock_ms)
+    def _administration(self) -> Admin:
+        return Admin(self.catalog, self.writer, self._clock_ms)
 
     # Offsets
 
@@ -278,7 +278,7 @@ class EmbeddedBroker(Closing):
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """Return a range of one queue as a table, bodies checked."""
-        wish = TableWish.of(columns, tags, sql)
+        wish = ReadSpec.of(columns, tags, sql)
         self._require(topic, queue_id, None)
         bounds = self.reader.queue_range(topic, queue_id)
         wanted = range_between(self.catalog.ref(topic, queue_id), bounds, start, end)
@@ -346,7 +346,7 @@ class EmbeddedBroker(Closing):
         )
 
     def append(
-        self, messages: Outgoing, *, flush: str | None = None, wants_places: bool = True
+        self, messages: MessageBatch, *, flush: str | None = None, wants_places: bool = True
     ) -> AppendResult:
         """Append a batch in one go; all of it or nothing."""
         writer = self.writer

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from broker_core.store.reader import StoreReader
 
 
-class ForgottenQueue(NamedTuple):
+class DeletedQueue(NamedTuple):
     """The messages [first, first + len(physical_offsets)) of a queue that is gone."""
 
     topic: str
@@ -34,11 +34,11 @@ class ForgottenQueue(NamedTuple):
         return self.first + len(self.physical_offsets)
 
 
-def forgotten_queues(
+def deleted_queues(
     reader: StoreReader,
     known_topics: Collection[str],
     progress: Callable[[int, int], None] | None = None,
-) -> list[ForgottenQueue]:
+) -> list[DeletedQueue]:
     """Return the queues of all topics that are in the log but not among the known ones, sorted.
 
     `progress` is told the bytes walked and the bytes to walk.
@@ -57,9 +57,9 @@ def forgotten_queues(
     ]
 
 
-def _last_life(topic: str, queue_id: int, records: ScannedRecords) -> ForgottenQueue:
+def _last_life(topic: str, queue_id: int, records: ScannedRecords) -> DeletedQueue:
     offsets, entries = records.joined()
     breaks = np.flatnonzero(np.diff(offsets) != 1)
     run = int(breaks[-1]) + 1 if len(breaks) else 0
     places = entries["physical_offset"][run:].astype(np.int64)
-    return ForgottenQueue(topic, queue_id, int(offsets[run]), places)
+    return DeletedQueue(topic, queue_id, int(offsets[run]), places)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker_core.broker.deleted_topics import ForgottenQueue, forgotten_queues
+from broker_core.broker.deleted_topics import DeletedQueue, deleted_queues
 from broker_core.broker.topics import PERM_DEFAULT
 from broker_core.codec.fields import locate
 from broker_core.codec.record import Record, decode_record
@@ -67,8 +67,8 @@ class Dump:
         FormatVersionError for the one asked for; of all, `refused` tells afterwards.
         """
         known = self._catalog.names()
-        lost: dict[str, list[ForgottenQueue]] = {}
-        for queue in forgotten_queues(self._reader, known, self._report):
+        lost: dict[str, list[DeletedQueue]] = {}
+        for queue in deleted_queues(self._reader, known, self._report):
             lost.setdefault(queue.topic, []).append(queue)
         self._total = self._reader.log_range()[1]
         for name in sorted({*known, *lost}) if only is None else [only]:
@@ -110,7 +110,7 @@ class Dump:
                 yield decode_record(raw, verify=False), len(raw)
             self._count(batch.size_bytes)
 
-    def _forgotten(self, name: str, queues: list[ForgottenQueue]) -> DumpedTopic:
+    def _forgotten(self, name: str, queues: list[DeletedQueue]) -> DumpedTopic:
         count = max(queue.queue_id for queue in queues) + 1
         dumped = (
             DumpedQueue(queue.queue_id, queue.first, queue.end, self._records_at(queue))
@@ -118,7 +118,7 @@ class Dump:
         )
         return DumpedTopic(name, count, count, PERM_DEFAULT, dumped)
 
-    def _records_at(self, queue: ForgottenQueue) -> Iterator[tuple[Record, int]]:
+    def _records_at(self, queue: DeletedQueue) -> Iterator[tuple[Record, int]]:
         for place in queue.physical_offsets.tolist():
             record = self._reader.record_at(place)
             size = len(self._reader.log.record_bytes(place))

@@ -49,7 +49,7 @@ _KEYS_A_RECORD = 4
 
 
 @dataclass(frozen=True)
-class DispatchFields:
+class DispatchRequests:
     """One element a record, in log order, and one element an index key, in put order.
 
     `topics[topic_codes[i]]` is record i's topic. `index_rows` says which record an index key
@@ -95,12 +95,12 @@ class Located:
     """What the properties say of tags, keys and unique keys, if somebody knows that too."""
 
 
-def dispatch_fields(
+def dispatch_requests(
     frames: FrameBatch,
     *,
     index_tags: bool = True,
     delay_levels: Sequence[int] = DELAY_LEVELS_SECONDS,
-) -> DispatchFields:
+) -> DispatchRequests:
     """Read what dispatch needs out of a batch of records that lie one after another in the log."""
     fields = locate(frames)
     topics, codes = topics_of(fields)
@@ -114,7 +114,7 @@ def dispatch_fields(
         fields.sys_flags,
         fields.properties_lengths,
     )
-    placed = fields_of_located(
+    placed = requests_of_located(
         located,
         fields.integer("storeTimestamp").astype(np.int64),
         index_tags=index_tags,
@@ -127,13 +127,13 @@ def dispatch_fields(
     )
 
 
-def fields_of_located(
+def requests_of_located(
     located: Located,
     store_timestamps: NDArray[np.int64],
     *,
     index_tags: bool = True,
     delay_levels: Sequence[int] = DELAY_LEVELS_SECONDS,
-) -> DispatchFields:
+) -> DispatchRequests:
     """The same for records whose fields somebody knows; their offsets are 0 until they have any."""
     topics = list(located.topics)
     if SCHEDULE_TOPIC not in topics and kernels.is_worth(len(located.starts)):
@@ -145,7 +145,7 @@ def fields_of_located(
             located, topics, store_timestamps, index_tags=index_tags, delay_levels=delay_levels
         )
     nowhere = np.zeros(len(located.starts), dtype=np.int64)
-    return DispatchFields(
+    return DispatchRequests(
         topics=topics,
         topic_codes=located.topic_codes,
         queue_ids=located.queue_ids,
@@ -160,13 +160,13 @@ def fields_of_located(
     )
 
 
-def joined(parts: Sequence[DispatchFields]) -> DispatchFields:
+def joined(parts: Sequence[DispatchRequests]) -> DispatchRequests:
     """The fields of records that lie one behind the other, of at least one part."""
     if len(parts) == 1:
         return parts[0]
     firsts = np.cumsum([0, *(len(part.sizes) for part in parts[:-1])]).tolist()
     codes = np.cumsum([0, *(len(part.topics) for part in parts[:-1])]).astype(np.int32)
-    return DispatchFields(
+    return DispatchRequests(
         topics=[topic for part in parts for topic in part.topics],
         topic_codes=np.concatenate(
             [part.topic_codes + code for part, code in zip(parts, codes, strict=True)]

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from broker_core.codec import layout
 from broker_core.codec.gather import regular_offsets, sliding, span_arrays
 from broker_core.codec.hashing.crc import body_crcs
-from broker_core.codec.header_dtype import head_dtype
+from broker_core.codec.header_dtype import header_dtype
 from broker_core.codec.hosts import is_v6
 from broker_core.codec.memory import keep_freed_memory
 from broker_core.codec.properties.columns import join_properties
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from broker_core.jit.arguments import Texts
 
-__all__ = ["LOOPBACK", "Encoded", "Outgoing", "body_crcs", "encode", "join_properties"]
+__all__ = ["LOOPBACK", "EncodedRecords", "MessageBatch", "body_crcs", "encode", "join_properties"]
 
 _Item = TypeVar("_Item", np.int32, np.int64)
 
@@ -41,7 +41,7 @@ LOOPBACK = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 
 
 @dataclass(frozen=True)
-class Outgoing:
+class MessageBatch:
     """Messages to append; row i of every column is message i.
 
     `bodies` and `properties` are in their stored form (compressed, joined text or what it is joined
@@ -80,7 +80,7 @@ class Outgoing:
         data = int(self.bodies.nbytes) + int(self.properties.nbytes)
         return data + len(self) * (layout.MIN_RECORD_BYTES + layout.MAX_TOPIC_V1)
 
-    def slice(self, start: int, stop: int) -> Outgoing:
+    def slice(self, start: int, stop: int) -> MessageBatch:
         """Messages start..stop."""
 
         def cut(column: NDArray[_Item] | int) -> NDArray[_Item] | int:
@@ -99,7 +99,7 @@ class Outgoing:
             prepared_offsets=cut(self.prepared_offsets),
         )
 
-    def parts(self, max_bytes: int) -> Iterator[Outgoing]:
+    def parts(self, max_bytes: int) -> Iterator[MessageBatch]:
         """The batch in pieces of about `max_bytes` encoded bytes each, in order."""
         pieces = max(1, -(-self.size_bytes // max_bytes))
         step = max(1, -(-len(self) // pieces))
@@ -108,7 +108,7 @@ class Outgoing:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedRecords:
     """Records one after another in a writable buffer, complete but for what `patch` fills in."""
 
     buffer: NDArray[np.uint8]
@@ -144,30 +144,32 @@ class Encoded:
         longs[self.starts + self.store_timestamp_at] = store_timestamp_ms
 
 
-def record_sizes(messages: Outgoing) -> NDArray[np.int64]:
+def record_sizes(messages: MessageBatch) -> NDArray[np.int64]:
     """How many bytes the record of each message takes."""
     topics, _ = topic_texts(messages.topics)
     texts = span_arrays(messages.bodies)[2] + messages.property_parts.lengths
     return _sizes(messages, topics, texts)
 
 
-def _sizes(messages: Outgoing, topics: list[bytes], texts: NDArray[np.int64]) -> NDArray[np.int64]:
+def _sizes(
+    messages: MessageBatch, topics: list[bytes], texts: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """The same, for who knows the topics' texts, and how long body and properties are together."""
     fixed = np.array([len(text) for text in topics], dtype=np.int64) + _head_bytes(messages) + 2
     return texts + (fixed[0] if len(fixed) == 1 else fixed[messages.topic_codes])
 
 
-def _head_bytes(messages: Outgoing) -> int:
+def _head_bytes(messages: MessageBatch) -> int:
     """How many bytes the fixed part of each record takes."""
-    return head_dtype(len(messages.born_host), len(messages.store_host)).itemsize
+    return header_dtype(len(messages.born_host), len(messages.store_host)).itemsize
 
 
 def encode(
-    messages: Outgoing,
+    messages: MessageBatch,
     *,
     max_message_bytes: int = layout.MAX_BODY_BYTES,
     gaps: NDArray[np.int64] | None = None,
-) -> Encoded:
+) -> EncodedRecords:
     """Encode a batch; IllegalMessageError naming the first message over a limit.
 
     `gaps` are how many bytes are left before each record, and behind the last: one number more than
@@ -186,7 +188,7 @@ def encode(
         starts += np.cumsum(gaps[:-1])
         end += int(gaps.sum())
     store_timestamp_at = layout.BORN_HOST + len(messages.born_host)
-    records = Encoded(
+    records = EncodedRecords(
         np.empty(0, dtype=np.uint8), starts, sizes.astype(np.int32), store_timestamp_at
     )
     if kernels.is_worth(count):
@@ -219,8 +221,8 @@ def _blanks(lengths: NDArray[np.int64]) -> pa.Array:
 
 def _encode_compiled(
     buffer: NDArray[np.uint8],
-    messages: Outgoing,
-    records: Encoded,
+    messages: MessageBatch,
+    records: EncodedRecords,
     bodies: Texts,
     properties: PropertyParts,
     topics: list[bytes],
@@ -229,7 +231,7 @@ def _encode_compiled(
     """Put records in their places, by a kernel."""
     from broker_core.codec.encode_kernels import encode_records
 
-    kind = head_dtype(len(messages.born_host), len(messages.store_host))
+    kind = header_dtype(len(messages.born_host), len(messages.store_host))
     template = np.zeros(1, dtype=kind)
     template["bornHost"] = np.frombuffer(messages.born_host, dtype=np.uint8)
     template["storeHost"] = np.frombuffer(messages.store_host, dtype=np.uint8)
@@ -259,7 +261,7 @@ def _encode_compiled(
 
 
 def _check_limits(
-    messages: Outgoing,
+    messages: MessageBatch,
     body_lengths: NDArray[np.int64],
     properties_lengths: NDArray[np.int64],
     max_message_bytes: int,
@@ -290,7 +292,7 @@ def _check_limits(
 
 
 def _heads(
-    messages: Outgoing,
+    messages: MessageBatch,
     body_data: NDArray[np.uint8],
     body_starts: NDArray[np.int64],
     body_lengths: NDArray[np.int64],
@@ -299,7 +301,7 @@ def _heads(
 ) -> NDArray[np.uint8]:
     """The fixed parts of all records, hosts included, as one run of bytes."""
     born, stored = messages.born_host, messages.store_host
-    kind = head_dtype(len(born), len(stored))
+    kind = header_dtype(len(born), len(stored))
     heads = np.zeros(len(messages), dtype=kind)
     heads["size"] = sizes
     heads["magic"] = np.where(is_v2, layout.MAGIC_V2, layout.MAGIC_V1)
@@ -316,7 +318,7 @@ def _heads(
     return heads.view(np.uint8)
 
 
-def _host_flags(messages: Outgoing) -> int:
+def _host_flags(messages: MessageBatch) -> int:
     """The bits of SYSFLAG that say how wide the hosts are."""
     flags = layout.SysFlag.BORN_HOST_V6 if is_v6(messages.born_host) else 0
     flags |= layout.SysFlag.STORE_HOST_V6 if is_v6(messages.store_host) else 0

@@ -28,7 +28,7 @@ _FIELDS = {
 
 
 @lru_cache(maxsize=4)
-def head_dtype(born_bytes: int, store_bytes: int) -> np.dtype[np.void]:
+def header_dtype(born_bytes: int, store_bytes: int) -> np.dtype[np.void]:
     """Everything before the body, in records whose hosts have these widths (8 or 20)."""
     widths = {"bornHost": born_bytes, "storeHost": store_bytes}
     kinds = [
@@ -46,5 +46,5 @@ def growth_before(position: int, born_bytes: int, store_bytes: int) -> int:
     return born + store
 
 
-HEAD = head_dtype(layout.HOST_V4, layout.HOST_V4)
+HEAD = header_dtype(layout.HOST_V4, layout.HOST_V4)
 """The fixed part of an IPv4/IPv4 record."""

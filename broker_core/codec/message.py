@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from broker_core.codec.encode import LOOPBACK, Outgoing
+from broker_core.codec.encode import LOOPBACK, MessageBatch
 from broker_core.codec.layout import MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1
 from broker_core.codec.properties.text import format_properties
 from broker_core.codec.property_names import (
@@ -82,12 +82,12 @@ def single_message(
     born_timestamp_ms: int,
     *,
     delay_level: int = 0,
-) -> Outgoing:
+) -> MessageBatch:
     """Return a batch of one message; with a delay level it goes to the schedule topic first."""
     record = single_record(
         topic, queue_id, body, properties, born_timestamp_ms, delay_level=delay_level
     )
-    return Outgoing(
+    return MessageBatch(
         topics=[record.topic],
         topic_codes=np.zeros(1, dtype=np.int32),
         queue_ids=np.array([record.queue_id], dtype=np.int32),

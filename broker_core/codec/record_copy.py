@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 
 from broker_core.codec import layout
 from broker_core.codec.encode import (
-    Encoded,
+    EncodedRecords,
     fixed_binary,
     topic_column,
     topic_texts,
     writable,
 )
 from broker_core.codec.gather import fixed_width, spans
-from broker_core.codec.header_dtype import head_dtype
+from broker_core.codec.header_dtype import header_dtype
 from broker_core.jit import arguments, kernels
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def copy_records(
     transaction: int | None,
     prepared_offsets: NDArray[np.int64] | int = 0,
     forgets_retries: bool = False,
-) -> Encoded:
+) -> EncodedRecords:
     """Records with the bodies and births of `fields`, as `route` and `properties` say.
 
     `transaction` replaces the transaction bits of SYSFLAG, unless it is None. `forgets_retries`
@@ -74,7 +74,7 @@ def copy_records(
     starts = np.zeros(count, dtype=np.int64)
     np.cumsum(sizes[:-1], out=starts[1:])
     nothing = np.empty(0, dtype=np.uint8)
-    records = Encoded(nothing, starts, sizes.astype(np.int32), store_time_at(fields))
+    records = EncodedRecords(nothing, starts, sizes.astype(np.int32), store_time_at(fields))
     keep, put = -1, 0
     if transaction is not None:
         keep, put = ~layout.TRANSACTION_MASK, transaction
@@ -143,7 +143,7 @@ def _heads_of(
     news: dict[str, NDArray[np.integer]],
 ) -> pa.Array:
     """The fixed parts of records whose hosts have these widths."""
-    kind = head_dtype(*widths)
+    kind = header_dtype(*widths)
     heads = fixed_width(fields.frames.buffer, fields.frames.starts[rows], kind.itemsize)
     view = heads.view(kind)[:, 0]
     for name, values in news.items():

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from broker_core.codec import layout
 from broker_core.codec.decode import property_columns
-from broker_core.codec.encode import Encoded
+from broker_core.codec.encode import EncodedRecords
 from broker_core.codec.fields import RecordFields, locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.gather import sliding, spans
@@ -101,7 +101,7 @@ def admit(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted:
     bounds = np.cumsum([len(request) for request in requests]).tolist()
     _put_born_hosts(data, starts, requests, bounds)
     _put_host(data, starts + layout.STORE_HOST, store_host)
-    encoded = Encoded(data, starts, sizes, layout.STORE_TIMESTAMP)
+    encoded = EncodedRecords(data, starts, sizes, layout.STORE_TIMESTAMP)
     part = known_part(encoded, route, fields.properties_lengths, fields.sys_flags)
     return Admitted(Batch.of_copies(part, route), fields, bounds)
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from broker_core.codec import layout
-from broker_core.codec.dispatch_request import DispatchFields
-from broker_core.codec.encode import Encoded
+from broker_core.codec.dispatch_request import DispatchRequests
+from broker_core.codec.encode import EncodedRecords
 from broker_core.codec.hashing.crc import body_crc
 from broker_core.codec.hashing.index_keys import hashes_of
 from broker_core.codec.hashing.java import java_hash
@@ -80,7 +80,7 @@ def admit_few(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted |
         queue_ids = [plain.queue_id for plain in found if plain.topic == topic]
         broker.require_writable(topic, min(queue_ids), max(queue_ids))
     _put_hosts(data, starts, requests, settings.store_host)
-    records = Encoded(
+    records = EncodedRecords(
         np.frombuffer(data, dtype=np.uint8),
         np.array(starts, dtype=np.int64),
         np.array(sizes, dtype=np.int32),
@@ -132,7 +132,7 @@ def _put_hosts(
         data[start + layout.STORE_HOST : start + layout.RECONSUME_TIMES] = store_host
 
 
-def _fields(found: Sequence[_Plain], records: Encoded) -> DispatchFields:
+def _fields(found: Sequence[_Plain], records: EncodedRecords) -> DispatchRequests:
     """What dispatch_fields would read out of these records, which have no place yet."""
     topics = list(dict.fromkeys(plain.topic for plain in found))
     codes = {topic: code for code, topic in enumerate(topics)}
@@ -144,7 +144,7 @@ def _fields(found: Sequence[_Plain], records: Encoded) -> DispatchFields:
         rows += [row] * len(of_one)
     nowhere = np.zeros(len(found), dtype=np.int64)
     tags = [_tags_code(plain.properties.get(TAGS, "")) for plain in found]
-    return DispatchFields(
+    return DispatchRequests(
         topics=topics,
         topic_codes=np.array([codes[plain.topic] for plain in found], dtype=np.int32),
         queue_ids=np.array([plain.queue_id for plain in found], dtype=np.int32),

@@ -28,7 +28,7 @@ KEPT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ArrivedRecords:
     """Messages [start, end) of a queue, as they travel."""
 
     start: int
@@ -42,10 +42,10 @@ class _Followed:
 
     followers: int = 0
     end: int | None = None
-    pieces: dict[int, Piece] = field(default_factory=dict)
+    pieces: dict[int, ArrivedRecords] = field(default_factory=dict)
     held_bytes: int = 0
 
-    def keep(self, piece: Piece) -> None:
+    def keep(self, piece: ArrivedRecords) -> None:
         """Keep a piece, and let go of the oldest beyond the limits."""
         self.end = piece.end
         self._drop(piece.start)
@@ -76,7 +76,7 @@ class Watch:
         return was_woken
 
 
-class Arrivals:
+class ArrivalNotifier:
     """All watches of one broker. Thread-safe."""
 
     def __init__(self) -> None:
@@ -117,17 +117,17 @@ class Arrivals:
         """Whether pieces of a queue are wanted."""
         return queue in self._followed
 
-    def keep(self, queue: QueueKey, piece: Piece) -> None:
+    def keep(self, queue: QueueKey, piece: ArrivedRecords) -> None:
         """Keep what has arrived in a queue, if it is followed; to be announced then."""
         with self._lock:
             followed = self._followed.get(queue)
             if followed is not None:
                 followed.keep(piece)
 
-    def pieces(self, queue: QueueKey, start: int, most_bytes: int) -> list[Piece]:
+    def pieces(self, queue: QueueKey, start: int, most_bytes: int) -> list[ArrivedRecords]:
         """Return the pieces of a followed queue from `start` on that are kept, up to a limit."""
         kept = self._followed[queue].pieces
-        found: list[Piece] = []
+        found: list[ArrivedRecords] = []
         piece = kept.get(start)
         while piece is not None and len(piece.packed) <= most_bytes:
             most_bytes -= len(piece.packed)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.errors import UnavailableError
-from broker_core.service.arrival_notifier import Arrivals
-from broker_core.service.notifying_writer import AnnouncingWriter
+from broker_core.service.arrival_notifier import ArrivalNotifier
+from broker_core.service.notifying_writer import NotifyingWriter
 from broker_core.service.transient_pool import PooledWriter
 from broker_core.store.reader import StoreReader
 from broker_core.store.session import SessionOptions, now_ms
@@ -31,10 +31,10 @@ LOCK_WAIT_S = 2.0
 """Another server will not go away; an embedded writer's turn is over sooner."""
 
 
-class Core:
+class BrokerPool:
     """One store, open for a server's life. Thread-safe."""
 
-    def __init__(self, writer: AnnouncingWriter, clock_ms: Callable[[], int] = now_ms) -> None:
+    def __init__(self, writer: NotifyingWriter, clock_ms: Callable[[], int] = now_ms) -> None:
         self.writer = writer
         self.arrivals = writer.arrivals
         self.settings: StoreSettings = writer.settings
@@ -56,16 +56,16 @@ class Core:
         clock_ms: Callable[[], int] = now_ms,
         progress: Progress | None = None,
         is_pooled: bool = False,
-    ) -> Core:
+    ) -> BrokerPool:
         """Open a store for life; StoreLockedError if another process writes to it.
 
         `is_pooled` lets clients' messages wait in memory before they are written.
         """
         options = SessionOptions(clock_ms=clock_ms, lock_wait_s=LOCK_WAIT_S, progress=progress)
-        kind = PooledWriter if is_pooled else AnnouncingWriter
+        kind = PooledWriter if is_pooled else NotifyingWriter
         writer = kind.open(root, settings, create=create, hold=True, files=files, options=options)
-        assert isinstance(writer, AnnouncingWriter)
-        writer.arrivals = Arrivals()
+        assert isinstance(writer, NotifyingWriter)
+        writer.arrivals = ArrivalNotifier()
         return cls(writer, clock_ms)
 
     @contextmanager

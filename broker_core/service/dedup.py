@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.service.admission import Records
-    from broker_core.service.broker_pool import Core
+    from broker_core.service.broker_pool import BrokerPool
     from broker_core.store.reader import StoreReader
 
 WINDOW = 100_000
@@ -48,7 +48,7 @@ class RequestName(NamedTuple):
     sequence: int
 
 
-class Attempt(NamedTuple):
+class AppendAttempt(NamedTuple):
     """One time that an append is asked for."""
 
     name: RequestName
@@ -66,10 +66,10 @@ class _Place(NamedTuple):
     records: int
 
 
-class Repeats:
+class AppendDedup:
     """The appends that were done lately, and those that are being done. Thread-safe."""
 
-    def __init__(self, core: Core, window: int = WINDOW) -> None:
+    def __init__(self, core: BrokerPool, window: int = WINDOW) -> None:
         self._core = core
         self._window = window
         self._lock = threading.Lock()
@@ -78,7 +78,7 @@ class Repeats:
 
     def once(
         self,
-        attempt: Attempt,
+        attempt: AppendAttempt,
         records: Records,
         append: Callable[[], AppendResult],
         wait_s: float | None = None,
@@ -118,7 +118,7 @@ class Repeats:
         with self._core.broker() as broker:
             return read_placement(broker.reader, place.physical_offset, place.records)
 
-    def _found(self, attempt: Attempt, records: Records) -> AppendResult | None:
+    def _found(self, attempt: AppendAttempt, records: Records) -> AppendResult | None:
         """Where an append lies that another server may have done; None if nobody did it."""
         if attempt.instance == self._core.instance or not len(records):
             return None

@@ -30,7 +30,7 @@ from broker_core.types import AppendResult
 
 if TYPE_CHECKING:
     from broker_core.service.admission import Admitted, Records
-    from broker_core.service.broker_pool import Core
+    from broker_core.service.broker_pool import BrokerPool
 
 GROUP_BYTES = 16 << 20
 _GATHERING_S = 0.0005
@@ -76,7 +76,7 @@ class GroupCommit:
     """The one way of clients' messages into the log. Thread-safe."""
 
     def __init__(
-        self, core: Core, max_bytes: int, monotonic: Callable[[], float] = time.monotonic
+        self, core: BrokerPool, max_bytes: int, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._core = core
         self._max_bytes = max_bytes

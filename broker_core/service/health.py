@@ -18,7 +18,7 @@ import grpc
 from broker_core.wire.core.methods import SERVICE
 
 if TYPE_CHECKING:
-    from broker_core.service.broker_pool import Core
+    from broker_core.service.broker_pool import BrokerPool
 
 HEALTH_SERVICE = "grpc.health.v1.Health"
 _KNOWN = frozenset({"", SERVICE})
@@ -36,7 +36,7 @@ class Status(IntEnum):
     SERVICE_UNKNOWN = 3
 
 
-def health_handler(core: Core) -> grpc.GenericRpcHandler:
+def health_handler(core: BrokerPool) -> grpc.GenericRpcHandler:
     """Return the handler of the health service over a core."""
 
     def status_of(request: bytes) -> Status:

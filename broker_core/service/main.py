@@ -19,7 +19,7 @@ from broker_core.errors import ConfigError
 from broker_core.service.auth.credentials import Credentials
 from broker_core.service.auth.tls import server_credentials
 from broker_core.service.background import Background, Service
-from broker_core.service.broker_pool import Core
+from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.metrics import Metrics, MetricsPort
 from broker_core.service.server import BrokerServer, Identify, anyone
 from broker_core.service.signals import StopSignals
@@ -69,7 +69,7 @@ class BrokerProcess:
         self.settings = settings
         self.metrics = Metrics()
         self._metrics_port: MetricsPort | None = None
-        self.core = Core.open(
+        self.core = BrokerPool.open(
             root,
             settings.store,
             create=create,
@@ -175,7 +175,7 @@ def services(broker: BrokerProcess) -> list[Service]:
     ]
 
 
-def _deliver_delayed(core: Core) -> None:
+def _deliver_delayed(core: BrokerPool) -> None:
     with core.broker() as broker:
         broker.reader.refresh()
         if broker.reader.queue_ids(SCHEDULE_TOPIC):

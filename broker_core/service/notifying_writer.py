@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker_core.codec.frames import FrameBatch
-from broker_core.service.arrival_notifier import Piece
+from broker_core.service.arrival_notifier import ArrivedRecords
 from broker_core.store.writer import StoreWriter
 from broker_core.types import QueueRef
 from broker_core.wire.core.frames import pack_frames
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from broker_core.codec.encode import Outgoing
-    from broker_core.service.arrival_notifier import Arrivals
+    from broker_core.codec.encode import MessageBatch
+    from broker_core.service.arrival_notifier import ArrivalNotifier
     from broker_core.store.batch import Batch, Part
     from broker_core.types import AppendResult
 
 
-class AnnouncingWriter(StoreWriter):
+class NotifyingWriter(StoreWriter):
     """A writer that wakes those who wait for what it appends, whoever made it append."""
 
-    arrivals: Arrivals
+    arrivals: ArrivalNotifier
 
     def append(
         self,
-        messages: Outgoing | Batch,
+        messages: MessageBatch | Batch,
         *,
         flush: str | None = None,
         guard: Callable[[], None] | None = None,
@@ -72,7 +72,7 @@ class AnnouncingWriter(StoreWriter):
         return max(0, self._session.tail.log_end - self._session.tail.durable_end)
 
 
-def _piece(part: Part, rows: NDArray[np.int64], queue_offsets: NDArray[np.int64]) -> Piece:
+def _piece(part: Part, rows: NDArray[np.int64], queue_offsets: NDArray[np.int64]) -> ArrivedRecords:
     """Return these records, of one queue, as they travel."""
     offsets = queue_offsets[rows]
     end = int(offsets[-1]) + 1
@@ -84,7 +84,7 @@ def _piece(part: Part, rows: NDArray[np.int64], queue_offsets: NDArray[np.int64]
         queue=_ANY_QUEUE,
         next_offset=end,
     )
-    return Piece(int(offsets[0]), end, pack_frames(frames))
+    return ArrivedRecords(int(offsets[0]), end, pack_frames(frames))
 
 
 _ANY_QUEUE = QueueRef("", "", 0)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import grpc
 
 from broker_core.errors import ConfigError, UnsupportedError
-from broker_core.service.auth.identity import ANYONE, Identity
-from broker_core.service.core.read import Reading
+from broker_core.service.auth.identity import ANYONE, UserIdentity
+from broker_core.service.core.read import ReadHandlers
 from broker_core.service.core.rpc import Boundary, Call, Handler, Observe
-from broker_core.service.core.transactions import Deciding, Questions
-from broker_core.service.core.write import Writing
-from broker_core.service.dedup import Repeats
+from broker_core.service.core.transactions import Questions, TransactionHandlers
+from broker_core.service.core.write import WriteHandlers
+from broker_core.service.dedup import AppendDedup
 from broker_core.service.group_commit import GroupCommit
 from broker_core.service.health import health_handler
 from broker_core.service.statistics import Statistics
@@ -24,14 +24,14 @@ from broker_core.wire.core import methods
 from broker_core.wire.core.methods import METHODS, PROTOCOL, SERVICE, Method
 
 if TYPE_CHECKING:
-    from broker_core.service.broker_pool import Core
+    from broker_core.service.broker_pool import BrokerPool
     from broker_core.service.settings import ServiceSettings
 
 _HEAD_BYTES = 16 << 10
-Identify = Callable[[grpc.ServicerContext], Identity]
+Identify = Callable[[grpc.ServicerContext], UserIdentity]
 
 
-def anyone(context: grpc.ServicerContext) -> Identity:
+def anyone(context: grpc.ServicerContext) -> UserIdentity:
     """Ask for no credentials."""
     del context
     return ANYONE
@@ -47,7 +47,7 @@ class BrokerServer:
 
     def __init__(
         self,
-        core: Core,
+        core: BrokerPool,
         settings: ServiceSettings,
         *,
         credentials: grpc.ServerCredentials | None = None,
@@ -103,15 +103,15 @@ class BrokerServer:
 
     def _handlers(self) -> Mapping[Method, Handler]:
         limits = self._settings.limits
-        reading = Reading(self._core, limits)
-        writing = Writing(
+        reading = ReadHandlers(self._core, limits)
+        writing = WriteHandlers(
             self._core,
             limits,
             self.group_commit,
-            Repeats(self._core),
+            AppendDedup(self._core),
             creates_topics=self._settings.creates_topics,
         )
-        deciding = Deciding(self._core, limits, self.group_commit, self.questions)
+        deciding = TransactionHandlers(self._core, limits, self.group_commit, self.questions)
         return {
             methods.HELLO: self._hello,
             methods.STATS: Statistics(self._core, self.group_commit).stats,

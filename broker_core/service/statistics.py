@@ -9,7 +9,7 @@ from broker_core.service.auth.identity import Right
 from broker_core.wire.core import broker_pb2 as pb
 
 if TYPE_CHECKING:
-    from broker_core.service.broker_pool import Core
+    from broker_core.service.broker_pool import BrokerPool
     from broker_core.service.core.rpc import Call
     from broker_core.service.group_commit import GroupCommit
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Statistics:
     """Handler of the call for statistics."""
 
-    def __init__(self, core: Core, group_commit: GroupCommit) -> None:
+    def __init__(self, core: BrokerPool, group_commit: GroupCommit) -> None:
         self._core = core
         self._group_commit = group_commit
         self._started_ms = core.clock_ms()

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING
 
 from broker_core.codec.dispatch_request import joined
 from broker_core.errors import BrokerError, StorageError
-from broker_core.service.notifying_writer import AnnouncingWriter
+from broker_core.service.notifying_writer import NotifyingWriter
 from broker_core.store.batch import Batch
 from broker_core.store.log.scan import delay_levels
 from broker_core.store.log.writer import place
 from broker_core.types import AppendResult
 
 if TYPE_CHECKING:
-    from broker_core.codec.dispatch_request import DispatchFields
-    from broker_core.codec.encode import Outgoing
+    from broker_core.codec.dispatch_request import DispatchRequests
+    from broker_core.codec.encode import MessageBatch
     from broker_core.store.queue.writer import QueueKey
 
 _LOG = logging.getLogger(__name__)
@@ -42,11 +42,11 @@ class _Held:
         self.start = self.end = log_end
         self.store_ms = last_store_ms
         self.batches: list[Batch] = []
-        self.fields: list[DispatchFields] = []
+        self.fields: list[DispatchRequests] = []
         self.first_ends: dict[QueueKey, int] = {}
         self.ends: dict[QueueKey, int] = {}
 
-    def add(self, batch: Batch, fields: DispatchFields, ends: list[int], end: int) -> None:
+    def add(self, batch: Batch, fields: DispatchRequests, ends: list[int], end: int) -> None:
         """Hold a batch whose queues went on at `ends`, and the log up to `end`."""
         groups = batch.groups
         lengths = (groups.bounds[1:] - groups.bounds[:-1]).tolist()
@@ -63,7 +63,7 @@ class _Held:
         return self.end - self.start
 
 
-class PooledWriter(AnnouncingWriter):
+class PooledWriter(NotifyingWriter):
     """A server's writer with a pool in front of the log. Thread-safe, as StoreWriter is."""
 
     pool_bytes = 256 << 20
@@ -121,7 +121,7 @@ class PooledWriter(AnnouncingWriter):
         self.announce(batch, fields.queue_offsets)
         return len(batch)
 
-    def _commit(self, held: _Held, batch: Batch, fields: DispatchFields) -> None:
+    def _commit(self, held: _Held, batch: Batch, fields: DispatchRequests) -> None:
         log_end = self._session.tail.log_end
         if log_end != held.start:
             self._held = None
@@ -143,7 +143,7 @@ class PooledWriter(AnnouncingWriter):
 
     def append(
         self,
-        messages: Outgoing | Batch,
+        messages: MessageBatch | Batch,
         *,
         flush: str | None = None,
         guard: Callable[[], None] | None = None,

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from broker_core.codec.dispatch_request import (
-    DispatchFields,
+    DispatchRequests,
     Located,
-    dispatch_fields,
-    fields_of_located,
+    dispatch_requests,
     joined,
+    requests_of_located,
 )
-from broker_core.codec.encode import Encoded, encode
+from broker_core.codec.encode import EncodedRecords, encode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.layout import MAX_BODY_BYTES, TRANSACTION_MASK, SysFlag
 from broker_core.codec.properties.checksum import fill_in, make_room
@@ -32,31 +32,31 @@ from broker_core.store.dispatch import QueueGroups, group_by_queue
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.encode import Outgoing
+    from broker_core.codec.encode import MessageBatch
     from broker_core.codec.properties.parts import Named
 
 # Arrow joins records with 32-bit offsets.
 PART_BYTES = 512 << 20
 
 
-class Part(Encoded):
+class Part(EncodedRecords):
     """Encoded records that remember what dispatch needs to know of them."""
 
     @classmethod
-    def of(cls, records: Encoded) -> Part:
+    def of(cls, records: EncodedRecords) -> Part:
         """The same records."""
         at = records.store_timestamp_at
         return cls(records.buffer, records.starts, records.sizes, at)
 
     @classmethod
-    def known(cls, records: Encoded, fields: DispatchFields) -> Part:
+    def known(cls, records: EncodedRecords, fields: DispatchRequests) -> Part:
         """The same records, of which somebody knows already what dispatch needs."""
         part = cls.of(records)
         part.__dict__["fields"] = fields  # where cached_property keeps it
         return part
 
     @cached_property
-    def fields(self) -> DispatchFields:
+    def fields(self) -> DispatchRequests:
         """What dispatch needs; where the records will lie, and when, is not in it yet."""
         return _fields(self, ())
 
@@ -71,16 +71,16 @@ class LocatedPart(Part):
     located: Located
 
     @cached_property
-    def fields(self) -> DispatchFields:
+    def fields(self) -> DispatchRequests:
         """What dispatch needs; where the records will lie, and when, is not in it yet."""
-        return fields_of_located(self.located, np.zeros(len(self), dtype=np.int64))
+        return requests_of_located(self.located, np.zeros(len(self), dtype=np.int64))
 
 
 class CheckedPart(Part):
     """A part whose records end with a checksum of themselves (codec/property_crc.py)."""
 
     @classmethod
-    def of(cls, records: Encoded) -> CheckedPart:
+    def of(cls, records: EncodedRecords) -> CheckedPart:
         """The records with room for the checksum."""
         if isinstance(records, cls):
             return records
@@ -107,7 +107,9 @@ class Batch:
     in_queue: NDArray[np.bool_]
 
     @classmethod
-    def of_messages(cls, messages: Outgoing, *, max_message_bytes: int = MAX_BODY_BYTES) -> Batch:
+    def of_messages(
+        cls, messages: MessageBatch, *, max_message_bytes: int = MAX_BODY_BYTES
+    ) -> Batch:
         """Encode messages; IllegalMessageError for one over a limit."""
         parts = [
             _known(encode(part, max_message_bytes=max_message_bytes), part)
@@ -119,7 +121,7 @@ class Batch:
         return cls(tuple(parts), route, np.broadcast_to(in_queue, len(messages)))
 
     @classmethod
-    def of_copies(cls, records: Encoded, route: Route) -> Batch:
+    def of_copies(cls, records: EncodedRecords, route: Route) -> Batch:
         """Copies of stored records (codec/copies.py), all of which have a place in a queue."""
         part = records if isinstance(records, Part) else Part.of(records)
         return cls((part,), route, np.broadcast_to(np.bool_(True), len(records)))
@@ -164,7 +166,7 @@ class Batch:
         return group_by_queue(route.topics, route.topic_codes, route.queue_ids, self.in_queue)
 
     @cached_property
-    def fields(self) -> DispatchFields:
+    def fields(self) -> DispatchRequests:
         """What dispatch needs of all records; where they will lie, and when, is not in it yet."""
         return joined([part.fields for part in self.parts])
 
@@ -180,7 +182,7 @@ class Batch:
         physical_offsets: NDArray[np.int64],
         store_ms: int,
         delay_levels: Sequence[int],
-    ) -> DispatchFields:
+    ) -> DispatchRequests:
         """Fill in what is known only under the lock, in the records and for dispatch."""
         first = 0
         for part in self.parts:
@@ -206,7 +208,7 @@ class Batch:
         )
 
 
-def _known(records: Encoded, messages: Outgoing) -> Part:
+def _known(records: EncodedRecords, messages: MessageBatch) -> Part:
     """Records that were just made of messages: what they hold need not be read out of them."""
     route = Route(messages.topics, messages.topic_codes, messages.queue_ids)
     properties = messages.property_parts
@@ -216,7 +218,7 @@ def _known(records: Encoded, messages: Outgoing) -> Part:
 
 
 def known_part(
-    records: Encoded,
+    records: EncodedRecords,
     route: Route,
     properties_lengths: NDArray[np.int64],
     sys_flags: NDArray[np.int32] | int,
@@ -239,7 +241,7 @@ def known_part(
     return LocatedPart(records.buffer, records.starts, records.sizes, at, located)
 
 
-def _fields(part: Encoded, delay_levels: Sequence[int]) -> DispatchFields:
+def _fields(part: EncodedRecords, delay_levels: Sequence[int]) -> DispatchRequests:
     rows = np.zeros(len(part), dtype=np.int64)
     frames = FrameBatch(part.buffer, part.starts, part.sizes, rows, name="the batch")
-    return dispatch_fields(frames, delay_levels=delay_levels)
+    return dispatch_requests(frames, delay_levels=delay_levels)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from broker_core.store.dispatch import Dispatcher
 from broker_core.store.index.writer import IndexPosition, IndexWriter
-from broker_core.store.io.file_handles import OpenFiles
+from broker_core.store.io.file_handles import FileHandles
 from broker_core.store.log.commit_log import CommitLog
 from broker_core.store.log.writer import LogWriter
 from broker_core.store.queue.writer import QueueWriter
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreParts:
+class StoreComponents:
     """All write-side parts of a store; they share one set of open files. `index` may be off."""
 
     root: Path
     settings: StoreSettings
-    handles: OpenFiles
+    handles: FileHandles
     log: LogWriter
     queues: QueueWriter
     index: IndexWriter | None
@@ -53,11 +53,11 @@ class StoreParts:
             self.index.forget()
 
 
-def open_parts(
+def open_components(
     root: Path, settings: StoreSettings, files: Files, clock_ms: Callable[[], int]
-) -> StoreParts:
+) -> StoreComponents:
     """The parts of the store at `root`; opens nothing yet."""
-    handles = OpenFiles(files)
+    handles = FileHandles(files)
     log = LogWriter(
         settings.commit_log_directories(root), handles, file_bytes=settings.commit_log_file_bytes
     )
@@ -73,4 +73,4 @@ def open_parts(
             entries=settings.index_entries,
             clock_ms=clock_ms,
         )
-    return StoreParts(root, settings, handles, log, queues, index, Dispatcher(queues, index))
+    return StoreComponents(root, settings, handles, log, queues, index, Dispatcher(queues, index))

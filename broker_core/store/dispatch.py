@@ -22,7 +22,7 @@ from broker_core.store.queue.consume_queue import packed_entries
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.dispatch_request import DispatchFields
+    from broker_core.codec.dispatch_request import DispatchRequests
     from broker_core.store.index.writer import IndexWriter, KeyColumns, Put
     from broker_core.store.queue.writer import QueueKey, QueueWriter
 
@@ -115,7 +115,7 @@ def _counted(
     return keys, np.append(bounds[keys], len(order)), order
 
 
-def queue_entries(fields: DispatchFields, rows: NDArray[np.int64]) -> NDArray[np.void]:
+def queue_entries(fields: DispatchRequests, rows: NDArray[np.int64]) -> NDArray[np.void]:
     """The consume-queue entries of these records."""
     return packed_entries(fields.physical_offsets, fields.sizes, fields.tags_codes, rows)
 
@@ -137,7 +137,7 @@ class Dispatcher:
         self._queues = queues
         self._index = index
 
-    def planning(self, fields: DispatchFields, groups: QueueGroups) -> Callable[[], Dispatch]:
+    def planning(self, fields: DispatchRequests, groups: QueueGroups) -> Callable[[], Dispatch]:
         """What computes all that makes a batch findable, whose records continue their queues.
 
         The call changes nothing: any thread may make it, until something else is dispatched.
@@ -172,13 +172,13 @@ class Dispatcher:
         else:
             self._index.put(*dispatch.keys)
 
-    def put_keys(self, fields: DispatchFields, *, skip: int = 0) -> None:
+    def put_keys(self, fields: DispatchRequests, *, skip: int = 0) -> None:
         """Write the index keys of a batch, all but the first `skip` of them."""
         if self._index is not None:
             self._index.put(*_key_columns(fields, skip))
 
 
-def _key_columns(fields: DispatchFields, skip: int = 0) -> KeyColumns:
+def _key_columns(fields: DispatchRequests, skip: int = 0) -> KeyColumns:
     """Of each index key its hash, and its record's physical offset and store time."""
     rows = fields.index_rows[skip:]
     times = fields.store_timestamps

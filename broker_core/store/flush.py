@@ -32,11 +32,11 @@ from broker_core.store.log.scan import LogScan
 from broker_core.store.queue.consume_queue import ENTRY_BYTES
 
 if TYPE_CHECKING:
-    from broker_core.store.components import StoreParts
+    from broker_core.store.components import StoreComponents
     from broker_core.store.io.files import Files
 
 
-def dirty_since(parts: StoreParts, durable_end: int) -> Dirty:
+def dirty_since(parts: StoreComponents, durable_end: int) -> Dirty:
     """All files that records from `durable_end` on are in: log, consume queues, index."""
     dirty = Dirty()
     log = parts.read_log()
@@ -89,7 +89,7 @@ def _up_to(directory: Path, root: Path) -> list[Path]:
     return found
 
 
-def filled_index_time(parts: StoreParts) -> int:
+def filled_index_time(parts: StoreComponents) -> int:
     """The end time of the newest index file that is full, 0 if none is."""
     for path in reversed(list_index_files(parts.root / "index")):
         header = index_header(path)

@@ -27,7 +27,7 @@ from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.store.format_check import require_store
 from broker_core.store.index.file import MAX_TIME_MS
 from broker_core.store.index.view import IndexView
-from broker_core.store.io.page_residency import MappedMemory
+from broker_core.store.io.page_residency import PageResidency
 from broker_core.store.io.segments import Segment
 from broker_core.store.log.commit_log import CommitLog
 from broker_core.store.log.scan import LogScan, end_of_stretch
@@ -41,7 +41,7 @@ from broker_core.types import QueueRef
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.dispatch_request import DispatchFields
+    from broker_core.codec.dispatch_request import DispatchRequests
     from broker_core.codec.record import Record
     from broker_core.store.queue.consume_queue import EntryColumns
     from broker_core.store.queue.view import EntrySelect
@@ -80,7 +80,7 @@ class StoreReader:
         weakref.finalize(self, os.close, self._directory)
         self._progress = progress
         self.log = CommitLog(*log_directories)
-        self._memory = MappedMemory()
+        self._memory = PageResidency()
         self._views: dict[QueueKey, QueueView] = {}
         self._state: StoreState | None = None
         self._index: IndexView | None = None
@@ -324,7 +324,7 @@ class StoreReader:
         """The physical offset up to which some consume queue vouches for the log."""
         return max((self.queue(*key).last_record_end() for key in self.queues()), default=0)
 
-    def scan_log(self) -> Iterator[DispatchFields]:
+    def scan_log(self) -> Iterator[DispatchRequests]:
         """Yield what dispatch sees of all records of the log, in order, a stretch at a time.
 
         CorruptRecordError where the log breaks off although a consume queue leads further. Bytes

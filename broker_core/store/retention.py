@@ -28,7 +28,7 @@ from broker_core.store.queue.consume_queue import ENTRY_BYTES, ConsumeQueue, lis
 if TYPE_CHECKING:
     import os
 
-    from broker_core.store.components import StoreParts
+    from broker_core.store.components import StoreComponents
     from broker_core.store.settings import StoreSettings
 
 _HOUR_MS = 3_600_000
@@ -97,7 +97,7 @@ def is_delete_hour(delete_when: str, now_ms: int) -> bool:
     return datetime.fromtimestamp(now_ms / 1000).astimezone().hour in hours
 
 
-def dated_segments(parts: StoreParts) -> list[DatedSegment]:
+def dated_segments(parts: StoreComponents) -> list[DatedSegment]:
     """The commit log's segments with their times."""
     directories = parts.settings.commit_log_directories(parts.root)
     return [
@@ -106,7 +106,7 @@ def dated_segments(parts: StoreParts) -> list[DatedSegment]:
     ]
 
 
-def delete_segments(parts: StoreParts, segments: Sequence[Segment]) -> int:
+def delete_segments(parts: StoreComponents, segments: Sequence[Segment]) -> int:
     """Delete leading segments and what refers only to them; the log's new start."""
     for segment in segments:
         parts.handles.delete(segment.path)
@@ -119,7 +119,7 @@ def delete_segments(parts: StoreParts, segments: Sequence[Segment]) -> int:
     return log_start
 
 
-def _sweep_queue(parts: StoreParts, directory: Path, log_start: int) -> None:
+def _sweep_queue(parts: StoreComponents, directory: Path, log_start: int) -> None:
     view = ConsumeQueue(directory)
     for segment in view.segments[:-1]:
         end = segment.end // ENTRY_BYTES
@@ -129,7 +129,7 @@ def _sweep_queue(parts: StoreParts, directory: Path, log_start: int) -> None:
         parts.handles.delete(segment.path)
 
 
-def _sweep_index(parts: StoreParts, log_start: int) -> None:
+def _sweep_index(parts: StoreComponents, log_start: int) -> None:
     for path in list_index_files(parts.root / "index")[:-1]:
         if index_header(path).end_physical_offset >= log_start:
             return

@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING
 from broker_core.codec import layout
 from broker_core.errors import CorruptRecordError, StorageError
 from broker_core.store import flush
-from broker_core.store.components import StoreParts, open_parts
+from broker_core.store.components import StoreComponents, open_components
 from broker_core.store.format_check import batch_recovery_error, batch_topics
 from broker_core.store.io.file_handles import Dirty
 from broker_core.store.io.files import Failpoint, storage_error, write_new
 from broker_core.store.lock import DEFAULT_WAIT_S, StoreLock
 from broker_core.store.queue.consume_queue import FILLER_SIZE
 from broker_core.store.recovery import checkpoint
-from broker_core.store.recovery.apply import mend
+from broker_core.store.recovery.apply import apply
 from broker_core.store.recovery.checkpoint import Checkpoint, read_checkpoint
 from broker_core.store.recovery.plan import Progress, RecoveryKind, plan
 from broker_core.store.recovery.shutdown_state import ABORT_NAME, CHECKPOINT_NAME
-from broker_core.store.recovery.tail import Tail, TailState, boot_id, decode_tail
+from broker_core.store.recovery.tail import TailMarker, TailState, boot_id, decode_tail
 
 if TYPE_CHECKING:
     from broker_core.store.io.files import Files
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from broker_core.store.settings import StoreSettings
 
 _RECORD_HEAD = struct.Struct(">iI4xi4xq")  # TOTALSIZE, MAGICCODE, QUEUEID, QUEUEOFFSET
-_UNREAD = Tail(TailState.CLEAN, generation=-1)
+_UNREAD = TailMarker(TailState.CLEAN, generation=-1)
 
 
 def now_ms() -> int:
@@ -52,7 +52,7 @@ def now_ms() -> int:
 class FlushPoint:
     """What a flush is about to make durable: the store as it was at `tail`."""
 
-    tail: Tail
+    tail: TailMarker
     dirty: Dirty
     filled_index_ms: int
 
@@ -84,7 +84,7 @@ class StoreSession:
     ) -> None:
         self.root = root
         self.files = files
-        self.parts: StoreParts = open_parts(root, settings, files, options.clock_ms)
+        self.parts: StoreComponents = open_components(root, settings, files, options.clock_ms)
         self.clock_ms = options.clock_ms
         self._options = options
         self._hold = hold
@@ -100,12 +100,12 @@ class StoreSession:
         self._abort_path = root / ABORT_NAME
 
     @property
-    def tail(self) -> Tail:
+    def tail(self) -> TailMarker:
         """The marker as of this turn; only meaningful while the lock is held."""
         return self._tail
 
     @contextlib.contextmanager
-    def turn(self, doing: str) -> Iterator[StoreParts]:
+    def turn(self, doing: str) -> Iterator[StoreComponents]:
         """Hold the lock over a block of work; turns nest. `doing` is for error messages."""
         with self._turns:
             if self._depth == 0:
@@ -293,13 +293,13 @@ class StoreSession:
         if found.kind is RecoveryKind.ABNORMAL and (foreign := batch_topics(self.root)):
             raise batch_recovery_error(self.root, foreign)
         page = self.parts.handles.read(self._checkpoint_path, checkpoint.FILE_SIZE, 0)
-        before = found.tail or decode_tail(page) or Tail(TailState.CLEAN)
+        before = found.tail or decode_tail(page) or TailMarker(TailState.CLEAN)
         is_scan = found.tail is None
         if is_scan:
             before = replace(before, durable_end=0, log_durable_end=0)
         self._tail = before
         self.mark_unclosed()
-        mend(found, self.parts)
+        apply(found, self.parts)
         self.mark_clean(found.log_end, found.last_start, found.last_store_ms)
         if is_scan:
             known = read_checkpoint(self._checkpoint_path)

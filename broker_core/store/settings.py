@@ -29,7 +29,7 @@ from broker_core.store.index.file import (
 from broker_core.store.io.segments import Segment, list_segments, unreadable
 from broker_core.store.queue.consume_queue import ENTRY_BYTES
 from broker_core.store.settings_file import FILE as REMEMBERED_FILE
-from broker_core.store.settings_file import load_remembered
+from broker_core.store.settings_file import load_settings_file
 from broker_core.types import DEFAULT_BROKER_NAME
 
 MAX_FILE_BYTES = (1 << 31) - 1
@@ -158,7 +158,7 @@ class StoreSettings:
 
         CorruptRecordError if it remembers something that makes no sense.
         """
-        texts = load_remembered(root)
+        texts = load_settings_file(root)
         values: dict[str, Any] = {}
         for name in texts.keys() & REMEMBERED - self.given:
             option = _OPTIONS[name]

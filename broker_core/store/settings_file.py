@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 FILE = Path("config") / "storeSettings.json"
 
 
-def load_remembered(root: Path) -> dict[str, str]:
+def load_settings_file(root: Path) -> dict[str, str]:
     """Return what the store at `root` remembers; CorruptRecordError if it can't be read."""
     return {name: str(value) for name, value in config_files.load(root / FILE).items()}
 
 
-def remember(files: Files, root: Path, settings: Mapping[str, str]) -> None:
+def save_settings_file(files: Files, root: Path, settings: Mapping[str, str]) -> None:
     """Add settings to what the store at `root` remembers, durably; the holder of the lock may."""
-    known = load_remembered(root)
+    known = load_settings_file(root)
     wanted = {**known, **settings}
     if wanted != known:
         config_files.persist(files, root / FILE, wanted)

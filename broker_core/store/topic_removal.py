@@ -16,14 +16,14 @@ from broker_core.store.io.files import Failpoint, make_directory
 from broker_core.store.recovery.plan import DELETIONS, deleted_topics
 
 if TYPE_CHECKING:
-    from broker_core.store.components import StoreParts
+    from broker_core.store.components import StoreComponents
     from broker_core.store.io.files import Files
 
 TRASH = "deleted"
 _QUEUE_DIRECTORIES = ("consumequeue", "consumequeue_ext")
 
 
-def remove_queues(parts: StoreParts, topic: str, *, log_start: int, log_end: int) -> None:
+def remove_queues(parts: StoreComponents, topic: str, *, log_start: int, log_end: int) -> None:
     """Remove all consume queues of a topic; one that has none is fine."""
     note = {name: end for name, end in deleted_topics(parts.root).items() if end > log_start}
     config_files.persist(

@@ -41,14 +41,14 @@ from broker_core.store.log.writer import Placement, place
 from broker_core.store.meanwhile import meanwhile
 from broker_core.store.recovery.tail import TailState
 from broker_core.store.session import SessionOptions, StoreSession
-from broker_core.store.settings_file import remember
+from broker_core.store.settings_file import save_settings_file
 from broker_core.store.topic_removal import empty_trash, remove_queues
 from broker_core.types import AppendResult
 
 if TYPE_CHECKING:
-    from broker_core.codec.dispatch_request import DispatchFields
-    from broker_core.codec.encode import Outgoing
-    from broker_core.store.components import StoreParts
+    from broker_core.codec.dispatch_request import DispatchRequests
+    from broker_core.codec.encode import MessageBatch
+    from broker_core.store.components import StoreComponents
     from broker_core.store.io.files import Files
     from broker_core.store.io.segments import Segment
     from broker_core.store.recovery.plan import Progress
@@ -107,7 +107,7 @@ class StoreWriter(Closing):
         try:
             with writer.turn("open the store"):
                 empty_trash(files, root)
-                remember(files, root, settings.to_remember())
+                save_settings_file(files, root, settings.to_remember())
         except BaseException:
             writer._session.close()
             raise
@@ -123,7 +123,7 @@ class StoreWriter(Closing):
         """The settings, file sizes as the files have them."""
         return self._settings
 
-    def turn(self, doing: str) -> AbstractContextManager[StoreParts]:
+    def turn(self, doing: str) -> AbstractContextManager[StoreComponents]:
         """Hold the store's lock over a block of work, such as saving configuration; turns nest."""
         if self._is_closed:
             message = f"The writer of store {self.root} is closed; open the store again."
@@ -132,7 +132,7 @@ class StoreWriter(Closing):
 
     def append(
         self,
-        messages: Outgoing | Batch,
+        messages: MessageBatch | Batch,
         *,
         flush: str | None = None,
         guard: Callable[[], None] | None = None,
@@ -157,7 +157,7 @@ class StoreWriter(Closing):
                 guard()
             return self._append(batch, is_sync=mode == "sync")
 
-    def as_batch(self, messages: Outgoing | Batch) -> Batch:
+    def as_batch(self, messages: MessageBatch | Batch) -> Batch:
         """Encode messages as the settings want records; IllegalMessageError for one over a limit.
 
         A batch that is ready stays as it is.
@@ -216,7 +216,7 @@ class StoreWriter(Closing):
 
     # Retention
 
-    def _delete(self, parts: StoreParts, segments: Sequence[Segment]) -> int:
+    def _delete(self, parts: StoreComponents, segments: Sequence[Segment]) -> int:
         if not segments:
             return parts.read_log().start
         if self.before_delete is not None:
@@ -250,7 +250,7 @@ class StoreWriter(Closing):
         self,
         batch: Batch,
         placement: Placement,
-        fields: DispatchFields,
+        fields: DispatchRequests,
         ends: Sequence[int],
         store_ms: int,
         *,

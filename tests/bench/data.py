@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core import open_broker
-from broker_core.codec.encode import Outgoing
+from broker_core.codec.encode import MessageBatch
 from broker_core.codec.ids import UNIQUE_ID_CHARS, UniqueIds
 from broker_core.codec.properties.columns import join_properties
 
@@ -22,14 +22,14 @@ _BATCH = 100_000
 
 def batches(
     count: int, *, body_bytes: int = BODY_BYTES, keys: bool = True, first: int = 0
-) -> Iterator[Outgoing]:
+) -> Iterator[MessageBatch]:
     """Messages numbered from `first`, in batches; every hundredth has the tag `rare`."""
     ids = UniqueIds()
     for start in range(first, first + count, _BATCH):
         yield batch(start, min(_BATCH, first + count - start), ids, body_bytes, keys)
 
 
-def batch(start: int, count: int, ids: UniqueIds, body_bytes: int, keys: bool) -> Outgoing:
+def batch(start: int, count: int, ids: UniqueIds, body_bytes: int, keys: bool) -> MessageBatch:
     """One batch of messages numbered from `start`."""
     numbers = np.arange(start, start + count)
     texts = pc.cast(pa.array(numbers), pa.string())
@@ -43,7 +43,7 @@ def batch(start: int, count: int, ids: UniqueIds, body_bytes: int, keys: bool) -
         pairs = [("UNIQ_KEY", unique), ("KEYS", key), *pairs]
     regions = pa.array(["eu", "us"]).take(pa.array((numbers % 100 != 0).astype(np.int8)))
     pairs.append(("region", regions))
-    return Outgoing(
+    return MessageBatch(
         topics=[TOPIC],
         topic_codes=np.zeros(count, dtype=np.int32),
         queue_ids=(numbers % QUEUES).astype(np.int32),

@@ -13,7 +13,7 @@ import pyarrow as pa
 from broker_core import open_broker
 from broker_core.api import Broker
 from broker_core.codec.decode import DEFAULT_COLUMNS, decode
-from broker_core.codec.encode import Outgoing
+from broker_core.codec.encode import MessageBatch
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.types import OffsetRange
 from tests.bench.data import QUEUES, TOPIC, batches, fill
@@ -65,7 +65,7 @@ def _append(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
             shutil.rmtree(store, ignore_errors=True)
 
 
-def _appending(store: Path, messages: list[Outgoing]) -> Callable[[], Seconds]:
+def _appending(store: Path, messages: list[MessageBatch]) -> Callable[[], Seconds]:
     def turn() -> Seconds:
         shutil.rmtree(store, ignore_errors=True)
         with open_broker(f"file:{store}", mode="rw", create=True) as broker:

@@ -16,13 +16,13 @@ from broker_core import (
     RequestError,
 )
 from broker_core.api import Broker
-from broker_core.codec.encode import Outgoing, join_properties
+from broker_core.codec.encode import MessageBatch, join_properties
 from tests.contract.conftest import Place
 
 
-def outgoing(*bodies: bytes, topic: str = "orders", queue_id: int = 0) -> Outgoing:
+def outgoing(*bodies: bytes, topic: str = "orders", queue_id: int = 0) -> MessageBatch:
     numbers = pa.array([f"{number:032X}" for number in range(len(bodies))])
-    return Outgoing(
+    return MessageBatch(
         topics=[topic],
         topic_codes=np.zeros(len(bodies), dtype=np.int32),
         queue_ids=np.full(len(bodies), queue_id, dtype=np.int32),

@@ -9,7 +9,13 @@ import pytest
 from broker_core import IllegalTransitionError, UnknownTransactionError
 from broker_core.api import BrokerTransactions, TransactionalBroker
 from broker_core.broker.transactions.producer import TransactionalProducer
-from broker_core.types import BatchOutcome, BatchRef, Fate, HalfMessage, PhysicalOffset
+from broker_core.types import (
+    BatchOutcome,
+    BatchRef,
+    HalfMessage,
+    LocalTransactionState,
+    PhysicalOffset,
+)
 from tests.contract.conftest import AnyBroker
 from tests.kit.transactions import prepare
 
@@ -99,24 +105,40 @@ def test_a_batch_of_several_chunks_is_prepared_whole(
 class Ledger:
     """A listener whose answers are given in advance; notes what it was asked."""
 
-    def __init__(self, executed: Fate, checked: Fate = Fate.UNKNOWN) -> None:
+    def __init__(
+        self,
+        executed: LocalTransactionState,
+        checked: LocalTransactionState = LocalTransactionState.UNKNOWN,
+    ) -> None:
         self._executed = executed
         self._checked = checked
         self.was_asked = threading.Event()
 
-    def execute(self, half: HalfMessage, body: bytes, properties: Mapping[str, str]) -> Fate:
+    def execute_local_transaction(
+        self, half: HalfMessage, body: bytes, properties: Mapping[str, str]
+    ) -> LocalTransactionState:
         return self._executed
 
-    def check(self, half: HalfMessage, body: bytes, properties: Mapping[str, str]) -> Fate:
+    def check_local_transaction(
+        self, half: HalfMessage, body: bytes, properties: Mapping[str, str]
+    ) -> LocalTransactionState:
         self.was_asked.set()
         return self._checked
 
 
 @pytest.mark.parametrize(
-    ("fate", "expected"), [(Fate.COMMIT, [b"pay"]), (Fate.ROLLBACK, []), (Fate.UNKNOWN, [])]
+    ("fate", "expected"),
+    [
+        (LocalTransactionState.COMMIT, [b"pay"]),
+        (LocalTransactionState.ROLLBACK, []),
+        (LocalTransactionState.UNKNOWN, []),
+    ],
 )
 def test_a_message_is_visible_if_its_local_transaction_committed(
-    broker: AnyBroker, transactions: BrokerTransactions, fate: Fate, expected: list[bytes]
+    broker: AnyBroker,
+    transactions: BrokerTransactions,
+    fate: LocalTransactionState,
+    expected: list[bytes],
 ) -> None:
     producer = TransactionalProducer(broker, "group", Ledger(fate))
 
@@ -127,10 +149,10 @@ def test_a_message_is_visible_if_its_local_transaction_committed(
 
 def test_a_transaction_is_ended_once(broker: AnyBroker, transactions: BrokerTransactions) -> None:
     half = transactions.prepare("t", b"pay", group="group")
-    transactions.end(half, Fate.COMMIT)
+    transactions.end(half, LocalTransactionState.COMMIT)
 
     with pytest.raises(IllegalTransitionError, match="decided already"):
-        transactions.end(half, Fate.ROLLBACK)
+        transactions.end(half, LocalTransactionState.ROLLBACK)
     assert visible(broker) == [b"pay"]
 
 
@@ -140,8 +162,10 @@ def test_a_transaction_of_others_can_not_be_ended(
     half = transactions.prepare("t", b"pay", group="group")
 
     with pytest.raises(UnknownTransactionError, match="group thieves"):
-        transactions.end(replace(half, group="thieves"), Fate.COMMIT)
+        transactions.end(replace(half, group="thieves"), LocalTransactionState.COMMIT)
     with pytest.raises(UnknownTransactionError, match="no half message"):
-        transactions.end(replace(half, physical_offset=PhysicalOffset(1 << 40)), Fate.COMMIT)
+        transactions.end(
+            replace(half, physical_offset=PhysicalOffset(1 << 40)), LocalTransactionState.COMMIT
+        )
     assert visible(broker) == []
     assert isinstance(broker, TransactionalBroker)

@@ -11,7 +11,7 @@ from broker_core import open_broker
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.codec.property_names import DISCARD_TOPIC
 from broker_core.errors import IllegalTransitionError
-from broker_core.types import BatchRef, Fate, Receipt
+from broker_core.types import BatchRef, LocalTransactionState, Receipt
 from tests.interop.kit.clients import dump
 from tests.interop.kit.ours import check_ours, dump_ours, used_topics
 from tests.interop.kit.servers import Broker, NameServer
@@ -45,7 +45,11 @@ def write_transactions(store: Path) -> Receipt:
         own = broker.transactions
         own.commit_batch(COMMITTED, [prepare(own, COMMITTED, 1, bodies("batch", 20))])
         own.abort_batch(OPEN, [prepare(own, OPEN, 2, bodies("aborted", 4))])
-        for name, fate in (("yes", Fate.COMMIT), ("no", Fate.ROLLBACK), ("open", Fate.UNKNOWN)):
+        for name, fate in (
+            ("yes", LocalTransactionState.COMMIT),
+            ("no", LocalTransactionState.ROLLBACK),
+            ("open", LocalTransactionState.UNKNOWN),
+        ):
             own.end(own.prepare("t", name.encode(), group="g"), fate)
         return prepare(own, OPEN, 3, UNDECIDED, born_ms=now_ms())
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from broker_core.codec.dispatch_request import dispatch_fields
-from broker_core.codec.encode import Outgoing
+from broker_core.codec.dispatch_request import dispatch_requests
+from broker_core.codec.encode import MessageBatch
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.properties.columns import join_properties
 from broker_core.codec.record import Record, decode_record
 from broker_core.store.index.file import list_index_files
 from broker_core.store.index.writer import IndexWriter
-from broker_core.store.io.file_handles import OpenFiles
+from broker_core.store.io.file_handles import FileHandles
 from broker_core.store.io.files import OsFiles
 from broker_core.store.log.commit_log import CommitLog
 from broker_core.store.reader import StoreReader
@@ -51,11 +51,11 @@ def batch(
     queues: int = 2,
     first: int = 0,
     sys_flag: int = 0,
-) -> Outgoing:
+) -> MessageBatch:
     """Messages that go round the queues; each has a tag, a key and a unique key of its own."""
     count = len(bodies)
     numbers = range(first, first + count)
-    return Outgoing(
+    return MessageBatch(
         topics=[topic],
         topic_codes=np.zeros(count, dtype=np.int32),
         queue_ids=(np.arange(first, first + count) % queues).astype(np.int32),
@@ -108,7 +108,7 @@ def index_bytes(root: Path) -> list[bytes]:
 
 def rebuilt_index(root: Path, scratch: Path, settings: StoreSettings) -> list[bytes]:
     """What the index files would be if the whole log were indexed from its first record."""
-    handles = OpenFiles(OsFiles())
+    handles = FileHandles(OsFiles())
     writer = IndexWriter(
         scratch / "index",
         handles,
@@ -125,7 +125,7 @@ def rebuilt_index(root: Path, scratch: Path, settings: StoreSettings) -> list[by
                 np.zeros(len(stretch.starts), dtype=np.int64),
                 origin=stretch.segment.base,
             )
-            fields = dispatch_fields(frames)
+            fields = dispatch_requests(frames)
             rows = fields.index_rows
             writer.put(
                 fields.index_hashes, fields.physical_offsets[rows], fields.store_timestamps[rows]

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from broker_core.codec.encode import Outgoing, encode, join_properties
+from broker_core.codec.encode import MessageBatch, encode, join_properties
 from broker_core.codec.frames import FrameBatch
 from broker_core.errors import (
     BrokerError,
@@ -78,7 +78,7 @@ class MemoryBroker:
         """Append messages to a queue that exists."""
         held = self.queues[queue]
         pairs: list[tuple[str, Any]] = [("TAGS", tags), *properties.items()]
-        outgoing = Outgoing(
+        outgoing = MessageBatch(
             topics=[queue.topic],
             topic_codes=np.zeros(len(bodies), dtype=np.int32),
             queue_ids=np.full(len(bodies), queue.queue_id, dtype=np.int32),

@@ -13,7 +13,7 @@ from broker_core import open_broker
 from broker_core.api import Broker, BrokerTransactions
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.transactions.api import Transactions
-from broker_core.codec.encode import Outgoing
+from broker_core.codec.encode import MessageBatch
 from broker_core.codec.properties.columns import join_properties
 from broker_core.codec.property_names import HALF_TOPIC, OP_TOPIC
 from broker_core.store.reader import StoreReader
@@ -75,12 +75,12 @@ def attempt_id(number: int) -> str:
 
 def outgoing(
     topic: str, bodies: Sequence[bytes], attempt: str, *, born_ms: int = 0, queues: int = 2
-) -> Outgoing:
+) -> MessageBatch:
     """Messages to round the queues of a topic, as a sink composes them."""
     count = len(bodies)
     keys = pa.array([f"{attempt}{row:012X}" for row in range(count)])
     pairs = [("TRAN_MSG", "true"), ("PGROUP", "sink"), ("UNIQ_KEY", keys)]
-    return Outgoing(
+    return MessageBatch(
         topics=[topic],
         topic_codes=np.zeros(count, dtype=np.int32),
         queue_ids=(np.arange(count) % queues).astype(np.int32),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from broker_core.codec.compression import compress, compression_flags
 from broker_core.codec.decode import ALL_COLUMNS, decode, property_columns
-from broker_core.codec.dispatch_request import dispatch_fields
+from broker_core.codec.dispatch_request import dispatch_requests
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.layout import MAGIC_V2, SYS_FLAG
 from broker_core.codec.property_names import TAGS
@@ -29,7 +29,7 @@ READERS: dict[str, Callable[[FrameBatch], Any]] = {
     "decode": lambda frames: decode(frames, ALL_COLUMNS),
     "body": lambda frames: decode(frames, ["body", "queueOffset"]),
     "property_columns": lambda frames: property_columns(frames, [TAGS, "a"]),
-    "dispatch": dispatch_fields,
+    "dispatch": dispatch_requests,
 }
 WHAT_CHECKS_COVER = ["topic", "queueId", "queueOffset", "physicalOffset", "storeSize", "body"]
 BODY = b"Hello RocketMQ " * 3

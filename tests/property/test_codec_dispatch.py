@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.codec.dispatch_request import dispatch_fields
-from broker_core.codec.encode import Outgoing
+from broker_core.codec.dispatch_request import dispatch_requests
+from broker_core.codec.encode import MessageBatch
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.gather import span_arrays
 from broker_core.codec.hashing.index_keys import hashes_of
@@ -53,7 +53,7 @@ def test_each_record_is_dispatched_by_its_own_fields(
     frames = laid_out(made, origin=1 << 30)
     records = [decode_record(encoded) for encoded in frames.records()]
 
-    found = dispatch_fields(frames, index_tags=with_tags, delay_levels=LEVELS)
+    found = dispatch_requests(frames, index_tags=with_tags, delay_levels=LEVELS)
 
     assert [found.topics[code] for code in found.topic_codes] == [row.topic for row in records]
     assert found.queue_ids.tolist() == [row.queue_id for row in records]
@@ -107,7 +107,7 @@ def test_what_is_known_of_messages_is_what_their_records_say(
     )
     pairs = [("other", other), (UNIQ_KEY, unique), (TAGS, tag_of_all or tags), (KEYS, keys)]
     numbers = np.arange(len(rows), dtype=np.int32)
-    messages = Outgoing(
+    messages = MessageBatch(
         ["first", "second"],
         numbers % 2,
         numbers % 3,
@@ -121,7 +121,7 @@ def test_what_is_known_of_messages_is_what_their_records_say(
     (part,) = Batch.of_messages(messages).parts
 
     frames = FrameBatch(part.buffer, part.starts, part.sizes, np.zeros(len(part), dtype=np.int64))
-    read = dispatch_fields(frames)
+    read = dispatch_requests(frames)
     assert [read.topics[code] for code in read.topic_codes] == [
         part.fields.topics[code] for code in part.fields.topic_codes
     ]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.codec.encode import Outgoing, encode
+from broker_core.codec.encode import MessageBatch, encode
 from broker_core.codec.layout import MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1
 from broker_core.codec.property_names import SCHEDULE_TOPIC
 from broker_core.codec.record import (
@@ -28,9 +28,9 @@ from tests.kit.records import HOSTS, INT64, records
 pytestmark = pytest.mark.usefixtures("either_way")
 
 
-def outgoing(messages: Sequence[Record], born_host: bytes, store_host: bytes) -> Outgoing:
+def outgoing(messages: Sequence[Record], born_host: bytes, store_host: bytes) -> MessageBatch:
     topics = sorted({message.topic for message in messages})
-    return Outgoing(
+    return MessageBatch(
         topics=topics,
         topic_codes=np.array([topics.index(message.topic) for message in messages], np.int32),
         queue_ids=np.array([message.queue_id for message in messages], np.int32),

@@ -26,9 +26,9 @@ from pyspark_rocketmq.options.options import SourceOptions
 from pyspark_rocketmq.plan.admission import Limits
 from pyspark_rocketmq.plan.offsets import SourceOffset
 from pyspark_rocketmq.source.microbatch import MicroBatches
-from pyspark_rocketmq.source.offset_reader import Queues
+from pyspark_rocketmq.source.offset_reader import OffsetReader
 from pyspark_rocketmq.source.partition import QueuePartition
-from pyspark_rocketmq.source.partition_reader import PieceReader
+from pyspark_rocketmq.source.partition_reader import PartitionReader
 from tests.kit.clock import ManualClock
 from tests.kit.memory_broker import BROKER_NAME, MemoryBroker
 
@@ -155,7 +155,7 @@ class Query(RuleBasedStateMachine):
         rows: list[Place] = []
         for planned in self.run.plan(start, end):
             piece = QueuePartition.of_range(planned).piece
-            for batch in PieceReader(broker, self.options, None).read(piece):
+            for batch in PartitionReader(broker, self.options, None).read(piece):
                 rows += [
                     (QueueRef(row["topic"], row["brokerName"], row["queueId"]), row["queueOffset"])
                     for row in batch.to_pylist()
@@ -164,7 +164,7 @@ class Query(RuleBasedStateMachine):
 
     def new_run(self) -> MicroBatches:
         opener: Any = lambda: self.broker  # noqa: E731 - a Broker as far as the source needs one
-        queues = Queues(opener, "memory:", self.options.retry, self.clock)
+        queues = OffsetReader(opener, "memory:", self.options.retry, self.clock)
         return MicroBatches(self.options, queues, self.clock)
 
 
@@ -195,7 +195,7 @@ def test_where_a_batch_ends_depends_on_its_start_and_the_broker_alone() -> None:
     clock = ManualClock()
 
     def fresh() -> MicroBatches:
-        return MicroBatches(options, Queues(lambda: fake, "m", options.retry, clock), clock)
+        return MicroBatches(options, OffsetReader(lambda: fake, "m", options.retry, clock), clock)
 
     kept, place, other = fresh(), fresh().initial(), fresh().initial()
     for _ in range(10):

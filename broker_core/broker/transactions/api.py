@@ -25,11 +25,11 @@ from broker_core.broker.transactions.half import as_halves
 from broker_core.broker.transactions.half_blocks import BLOCK_ROWS
 from broker_core.broker.transactions.journal import DecisionJournal
 from broker_core.broker.transactions.op import OP_QUEUE
-from broker_core.broker.transactions.resolved import HalfFates
+from broker_core.broker.transactions.resolved import ResolvedHalves
 from broker_core.broker.transactions.settle import (
     PIECE_BYTES,
     PIECE_ROWS,
-    HalfSettling,
+    HalfSettler,
     SettledElsewhereError,
 )
 from broker_core.codec.ids import UniqueIds
@@ -52,15 +52,15 @@ from broker_core.errors import (
     UnknownTransactionError,
 )
 from broker_core.store.batch import Batch
-from broker_core.types import Fate, HalfMessage, LogicalOffset, PhysicalOffset
+from broker_core.types import HalfMessage, LocalTransactionState, LogicalOffset, PhysicalOffset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.api import TransactionListener
-    from broker_core.broker.admin import Administration
+    from broker_core.broker.admin import Admin
     from broker_core.broker.catalog import Catalog
-    from broker_core.codec.encode import Outgoing
+    from broker_core.codec.encode import MessageBatch
     from broker_core.codec.record import Record
     from broker_core.store.reader import StoreReader
     from broker_core.store.writer import StoreWriter
@@ -84,7 +84,7 @@ class Transactions:
         reader: StoreReader,
         writer: StoreWriter,
         catalog: Catalog,
-        administration: Administration,
+        administration: Admin,
         clock_ms: Callable[[], int],
         *,
         piece_rows: int = PIECE_ROWS,
@@ -100,7 +100,7 @@ class Transactions:
             reader,
             writer,
             DecisionJournal(reader),
-            HalfSettling(reader, writer, clock_ms, piece_rows=piece_rows, piece_bytes=piece_bytes),
+            HalfSettler(reader, writer, clock_ms, piece_rows=piece_rows, piece_bytes=piece_bytes),
             lambda: read_progress(reader.root).half_offset,
             clock_ms,
             block_rows,
@@ -123,7 +123,7 @@ class Transactions:
         self,
         batch: BatchRef,
         attempt: str,
-        messages: Outgoing,
+        messages: MessageBatch,
         *,
         is_first: bool,
         flush: str | None = None,
@@ -216,19 +216,19 @@ class Transactions:
             LogicalOffset(since),
         )
 
-    def end(self, half: HalfMessage, fate: Fate) -> None:
+    def end(self, half: HalfMessage, fate: LocalTransactionState) -> None:
         """Commit a half message or roll it back; UNKNOWN leaves it to check-back.
 
         UnknownTransactionError if it is none of the group's, IllegalTransitionError if it is
         decided already, or was given up.
         """
         self._require_half(half)
-        if fate is Fate.UNKNOWN:
+        if fate is LocalTransactionState.UNKNOWN:
             return
         offsets = np.array([half.half_offset], dtype=np.int64)
-        fates = HalfFates(self._reader, half.since)
+        fates = ResolvedHalves(self._reader, half.since)
         settling = self._tools.settling
-        is_commit = fate is Fate.COMMIT
+        is_commit = fate is LocalTransactionState.COMMIT
         settlement = next(settling.commits(offsets)) if is_commit else settling.settlement(offsets)
         try:
             settling.settle(settlement, fates)
@@ -254,7 +254,7 @@ class Transactions:
             )
             raise UnknownTransactionError(message)
         if half.half_offset < self._tools.checked_to():
-            fates = HalfFates(self._reader, half.since)
+            fates = ResolvedHalves(self._reader, half.since)
             if not fates.are_decided(np.array([half.half_offset])).any():
                 message = f"Check-back of another broker took over {where}; it answers for it now."
                 raise IllegalTransitionError(message)
@@ -306,7 +306,12 @@ class Transactions:
                 listener = self._listeners.get(record.property_map.get(PRODUCER_GROUP, ""))
                 if listener is not None:
                     half = half_of(record, since)
-                    self.end(half, listener.check(half, record.plain_body, record.property_map))
+                    self.end(
+                        half,
+                        listener.check_local_transaction(
+                            half, record.plain_body, record.property_map
+                        ),
+                    )
 
     def _require_topics(self) -> None:
         known = self._catalog.table().topics

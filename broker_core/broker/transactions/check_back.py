@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 from broker_core.broker.admin import CONSUMER_OFFSETS_FILE, load_consumer_offsets
 from broker_core.broker.transactions.check_back_plan import (
     NOT_IMMUNE,
+    CheckBackProgress,
     CheckPolicy,
     OpenHalves,
-    Progress,
     Step,
     Verdict,
     advance,
@@ -36,7 +36,7 @@ from broker_core.broker.transactions.check_back_plan import (
 from broker_core.broker.transactions.decisions import stream_tag
 from broker_core.broker.transactions.half import HALF_QUEUE, give_up, put_back
 from broker_core.broker.transactions.op import OP_QUEUE, listed_halves
-from broker_core.broker.transactions.resolved import HalfFates
+from broker_core.broker.transactions.resolved import ResolvedHalves
 from broker_core.broker.transactions.settle import SettledElsewhereError
 from broker_core.codec.decode import property_columns
 from broker_core.codec.fields import locate
@@ -242,7 +242,7 @@ class CheckBack:
         guard: Callable[[], None] | None = None,
     ) -> NDArray[np.bool_]:
         """Settle half messages as far as nothing about them changes meanwhile."""
-        fates = HalfFates(self._reader, since)
+        fates = ResolvedHalves(self._reader, since)
         done = np.zeros(len(offsets), dtype=np.bool_)
         for piece in self._tools.settling.pieces(offsets):
             try:
@@ -255,7 +255,7 @@ class CheckBack:
 
     def _ask_about(self, offsets: NDArray[np.int64], since: int) -> NDArray[np.bool_]:
         """Put half messages back, counted, then ask about the new ones."""
-        fates = HalfFates(self._reader, since)
+        fates = ResolvedHalves(self._reader, since)
         done = np.zeros(len(offsets), dtype=np.bool_)
         for piece in self._tools.settling.pieces(offsets):
             parts = []
@@ -275,7 +275,7 @@ class CheckBack:
 
     # Progress
 
-    def _save(self, reached: Progress, before: Progress) -> None:
+    def _save(self, reached: CheckBackProgress, before: CheckBackProgress) -> None:
         if reached == before:
             return
         with self._tools.writer.turn("save the progress of check-back") as parts:
@@ -289,10 +289,10 @@ class CheckBack:
             config_files.persist(parts.files, self._reader.root / CONSUMER_OFFSETS_FILE, document)
 
 
-def read_progress(root: Path) -> Progress:
+def read_progress(root: Path) -> CheckBackProgress:
     """How far check-back came, ours or Apache's; 0 where it never ran."""
     offsets = load_consumer_offsets(root)
-    return Progress(
+    return CheckBackProgress(
         offsets.of(TRANSACTION_GROUP, HALF_TOPIC).get(HALF_QUEUE, 0),
         offsets.of(TRANSACTION_GROUP, OP_TOPIC).get(OP_QUEUE, 0),
     )

@@ -97,7 +97,7 @@ def plan(halves: OpenHalves, now_ms: int, policy: CheckPolicy) -> NDArray[np.int
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CheckBackProgress:
     """Up to where all is settled: next offsets of the half queue and of the op queue."""
 
     half_offset: int
@@ -122,7 +122,7 @@ def advance(
     waiting: NDArray[np.int64],
     listed: NDArray[np.int64],
     listing: NDArray[np.int64],
-) -> Progress:
+) -> CheckBackProgress:
     """How far a round came: to the first half message that still waits.
 
     Op messages are needed as long as they list a half message at or behind that place: `listed`
@@ -130,4 +130,4 @@ def advance(
     """
     half_offset = int(waiting.min(initial=end))
     needed = listing[listed >= half_offset]
-    return Progress(half_offset, int(needed.min(initial=op_end)))
+    return CheckBackProgress(half_offset, int(needed.min(initial=op_end)))

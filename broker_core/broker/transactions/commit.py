@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from broker_core.broker.transactions.decisions import (
-    Attempt,
+    DecidedAttempt,
     Decision,
     decide,
     offsets_in,
@@ -42,7 +42,7 @@ from broker_core.broker.transactions.half_blocks import (
 )
 from broker_core.broker.transactions.journal import is_superseded
 from broker_core.broker.transactions.op import OP_QUEUE
-from broker_core.broker.transactions.resolved import HalfFates
+from broker_core.broker.transactions.resolved import ResolvedHalves
 from broker_core.broker.transactions.settle import SettledElsewhereError
 from broker_core.codec.property_names import HALF_TOPIC, OP_TOPIC
 from broker_core.errors import IllegalTransitionError, UnknownTransactionError
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.broker.transactions.journal import DecisionJournal
-    from broker_core.broker.transactions.settle import HalfSettling, Settlement
-    from broker_core.codec.encode import Outgoing
+    from broker_core.broker.transactions.settle import HalfSettler, Settlement
+    from broker_core.codec.encode import MessageBatch
     from broker_core.store.reader import StoreReader
     from broker_core.store.writer import StoreWriter
     from broker_core.types import BatchRef, Receipt
@@ -73,7 +73,7 @@ class BatchTools:
     reader: StoreReader
     writer: StoreWriter
     journal: DecisionJournal
-    settling: HalfSettling
+    settling: HalfSettler
     checked_to: Callable[[], int]
     clock_ms: Callable[[], int]
     block_rows: int = BLOCK_ROWS
@@ -100,7 +100,7 @@ class BatchCommits:
         self,
         batch: BatchRef,
         attempt: str,
-        messages: Batch | Outgoing,
+        messages: Batch | MessageBatch,
         *,
         is_first: bool,
         flush: str | None,
@@ -118,7 +118,7 @@ class BatchCommits:
             halves = blocks_of(messages, block_bytes(settings), rows, max_message_bytes=limit)
         parts = [halves]
         if is_first:
-            parts.insert(0, self._records(Attempt(batch, attempt)))
+            parts.insert(0, self._records(DecidedAttempt(batch, attempt)))
         placed = self._writer.append(Batch.join(parts), flush=flush)
         first = int(placed.queue_offsets[len(placed.queue_offsets) - len(halves)])
         return Prepared(
@@ -162,7 +162,7 @@ class BatchCommits:
 
     def _decide(self, wanted: Decision, before: Found, flush: str | None) -> None:
         """Append the decision, with the first piece of what it names, and finish it."""
-        fates = HalfFates(self._reader, wanted.since)
+        fates = ResolvedHalves(self._reader, wanted.since)
         named = offsets_in(wanted.ranges)
         self._require_open(wanted, named, fates)
 
@@ -195,7 +195,9 @@ class BatchCommits:
         if self._journal.decision(tag) != before:
             raise SettledElsewhereError
 
-    def _require_open(self, wanted: Decision, named: NDArray[np.int64], fates: HalfFates) -> None:
+    def _require_open(
+        self, wanted: Decision, named: NDArray[np.int64], fates: ResolvedHalves
+    ) -> None:
         start, end = self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)
         if int(named.min()) < start or int(named.max()) >= end:
             message = (
@@ -218,7 +220,7 @@ class BatchCommits:
     def finish(self, decision: Decision, place: int, *, flush: str | None = None) -> None:
         """Make all that a decision names visible, as far as it is not; `place` is where it lies."""
         while not self._is_done(decision):
-            fates = HalfFates(self._reader, decision.since)
+            fates = ResolvedHalves(self._reader, decision.since)
             named = offsets_in(decision.ranges)
             left = named[~fates.are_decided(named)]
             try:
@@ -245,7 +247,7 @@ class BatchCommits:
         decision: Decision,
         settlements: Iterator[Settlement],
         left: int,
-        fates: HalfFates,
+        fates: ResolvedHalves,
         flush: str | None,
     ) -> None:
         """Append what is left of a decision, with the word that it is done at the end."""
@@ -297,12 +299,12 @@ class BatchCommits:
         guard: Callable[[], None] | None = None,
     ) -> None:
         """Settle half messages without a copy, those that are not settled already."""
-        fates = HalfFates(self._reader, since)
+        fates = ResolvedHalves(self._reader, since)
         left = offsets[~fates.are_decided(offsets)]
         if len(left):
             settlement = self._settling.settlement(left)
             self._settling.settle(settlement, fates, guard=guard, flush=flush)
 
-    def _records(self, *records: Attempt | Decision) -> Batch:
+    def _records(self, *records: DecidedAttempt | Decision) -> Batch:
         host = self._writer.settings.store_host
         return Batch.of_messages(self._journal.records(records, self._tools.clock_ms(), host))

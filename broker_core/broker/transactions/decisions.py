@@ -44,7 +44,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class DecidedAttempt:
     """One try at a part of a batch; `id` begins the unique keys of its half messages."""
 
     batch: BatchRef
@@ -113,7 +113,7 @@ class Delivered:
         return _json({"kind": "delivered", "level": self.level, "offset": self.offset})
 
 
-JournalRecord = Attempt | Decision | Delivered
+JournalRecord = DecidedAttempt | Decision | Delivered
 
 
 def delay_tag(level: int) -> str:
@@ -146,7 +146,7 @@ def parse_body(body: bytes, physical_offset: int) -> JournalRecord:
             return Delivered(int(found["level"]), int(found["offset"]))
         batch = BatchRef(str(found["owner"]), str(found["name"]), int(found["batch"]))
         if found["kind"] == "attempt":
-            return Attempt(batch, str(found["attempt"]))
+            return DecidedAttempt(batch, str(found["attempt"]))
         is_done = found["kind"] == "done"
         return Decision(
             batch,

@@ -46,7 +46,7 @@ from broker_core.jit import arguments, kernels
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.encode import Encoded, Outgoing
+    from broker_core.codec.encode import EncodedRecords, MessageBatch
     from broker_core.codec.frames import FrameBatch
 
 HALF_QUEUE = 0
@@ -56,7 +56,7 @@ _ZERO = 0x30
 _JAVA_BUCKETS = 128
 
 
-def as_halves(messages: Outgoing) -> Outgoing:
+def as_halves(messages: MessageBatch) -> MessageBatch:
     """The half messages of a few messages whose properties say that they are transactional.
 
     Batches go by half_blocks.py.
@@ -108,7 +108,7 @@ class Halves:
         """Where they lie in the log."""
         return self.fields.integer("physicalOffset").astype(np.int64)
 
-    def commit(self) -> Encoded:
+    def commit(self) -> EncodedRecords:
         """The records that make the messages visible."""
         return copy_records(
             self.fields,
@@ -195,7 +195,7 @@ def _route(frames: FrameBatch, topic: ValueSpans, queue: ValueSpans) -> Route:
     )
 
 
-def put_back(frames: FrameBatch, changes: Sequence[Mapping[str, str]]) -> Encoded:
+def put_back(frames: FrameBatch, changes: Sequence[Mapping[str, str]]) -> EncodedRecords:
     """The same half messages once more, each with some properties added or changed.
 
     What RocketMQ does with one that it asks about: the copy is the half message from then on.
@@ -212,7 +212,7 @@ def put_back(frames: FrameBatch, changes: Sequence[Mapping[str, str]]) -> Encode
     )
 
 
-def give_up(frames: FrameBatch) -> Encoded:
+def give_up(frames: FrameBatch) -> EncodedRecords:
     """Half messages as they lie in the discard topic: all that was known of them is kept."""
     fields = locate(frames)
     return copy_records(

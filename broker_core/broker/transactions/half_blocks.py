@@ -26,12 +26,12 @@ import pyarrow as pa
 
 from broker_core.broker.transactions.half import HALF_QUEUE, place_text
 from broker_core.codec import layout
-from broker_core.codec.encode import Encoded, Outgoing, encode, record_sizes
+from broker_core.codec.encode import EncodedRecords, MessageBatch, encode, record_sizes
 from broker_core.codec.fields import PropertyTexts, locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.gather import sliding, span_arrays
 from broker_core.codec.hashing.crc import body_crcs
-from broker_core.codec.header_dtype import head_dtype
+from broker_core.codec.header_dtype import header_dtype
 from broker_core.codec.properties.text import ended, format_properties
 from broker_core.codec.property_names import (
     HALF_BLOCK,
@@ -76,7 +76,7 @@ def as_blocks(messages: Batch, most_bytes: int, most_rows: int = BLOCK_ROWS) -> 
 
 
 def blocks_of(
-    messages: Outgoing,
+    messages: MessageBatch,
     most_bytes: int,
     most_rows: int = BLOCK_ROWS,
     *,
@@ -101,7 +101,7 @@ def blocks_of(
     return _framed(records.buffer, frames, records.starts[firsts], ends)
 
 
-def _blocks(part: Encoded, bounds: list[int]) -> Batch:
+def _blocks(part: EncodedRecords, bounds: list[int]) -> Batch:
     """Blocks of encoded messages between these bounds."""
     frames = [_frame(_record(part, row), row, held) for row, held in _held(np.array(bounds))]
     heads = np.array([len(frame.head) for frame in frames])
@@ -144,7 +144,7 @@ def _frame(first: Record, row: int, count: int) -> _Frame:
             store_host=first.store_host,
         )
     )
-    cut = head_dtype(len(first.born_host), len(first.store_host)).itemsize
+    cut = header_dtype(len(first.born_host), len(first.store_host)).itemsize
     return _Frame(empty[:cut], empty[cut:], layout.BORN_HOST + len(first.born_host))
 
 
@@ -166,7 +166,7 @@ def _framed(
     numbers[bodies - (layout.BODY - layout.BODY_LENGTH)] = ends - bodies
     at = np.array([frame.store_time_at for frame in frames])
     route = Route.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames))
-    return Batch.of_copies(Encoded(buffer, starts, sizes.astype(np.int32), at), route)
+    return Batch.of_copies(EncodedRecords(buffer, starts, sizes.astype(np.int32), at), route)
 
 
 def _held(bounds: NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -208,7 +208,7 @@ def _fitting(text: bytes, topic: str, row: int) -> bytes:
     return text
 
 
-def _message(messages: Outgoing, row: int) -> Record:
+def _message(messages: MessageBatch, row: int) -> Record:
     """What a block must know of one message."""
     only = messages.slice(row, row + 1)
     born = only.born_timestamps
@@ -225,14 +225,14 @@ def _message(messages: Outgoing, row: int) -> Record:
     )
 
 
-def _record(part: Encoded, row: int) -> Record:
+def _record(part: EncodedRecords, row: int) -> Record:
     """The same of one that is encoded."""
     start = int(part.starts[row])
     raw = part.buffer[start : start + int(part.sizes[row])]
     return decode_record(raw.tobytes(), verify=False)
 
 
-def _single(part: Encoded, row: int) -> Batch:
+def _single(part: EncodedRecords, row: int) -> Batch:
     """A message too large for a block, as a half message."""
     only = slice(row, row + 1)
     nowhere = np.zeros(1, dtype=np.int64)

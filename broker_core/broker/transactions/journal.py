@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.broker.transactions.decisions import (
-    Attempt,
+    DecidedAttempt,
     Decision,
     Delivered,
     JournalRecord,
@@ -28,7 +28,7 @@ from broker_core.broker.transactions.decisions import (
     record_properties,
 )
 from broker_core.codec.decode import property_columns
-from broker_core.codec.encode import Outgoing
+from broker_core.codec.encode import MessageBatch
 from broker_core.codec.hashing.java import java_hash
 from broker_core.codec.ids import UniqueIds
 from broker_core.codec.property_names import BATCH_TOPIC, TAGS
@@ -79,10 +79,12 @@ class DecisionJournal:
             return None
         return entry.record, entry.physical_offset
 
-    def attempt(self, attempt_id: str) -> Attempt | None:
+    def attempt(self, attempt_id: str) -> DecidedAttempt | None:
         """The attempt with this id, if it is one."""
         entry = self._newest(attempt_id)
-        return entry.record if entry is not None and isinstance(entry.record, Attempt) else None
+        return (
+            entry.record if entry is not None and isinstance(entry.record, DecidedAttempt) else None
+        )
 
     def delivered(self, level: int) -> int:
         """Up to where delayed messages of a level are delivered, as far as the journal says."""
@@ -100,13 +102,15 @@ class DecisionJournal:
         found = [parse_body(self._reader.record_at(place).body, place) for place in old]
         return [record for record in found if _is_needed(record)]
 
-    def records(self, records: Sequence[JournalRecord], now_ms: int, store_host: bytes) -> Outgoing:
+    def records(
+        self, records: Sequence[JournalRecord], now_ms: int, store_host: bytes
+    ) -> MessageBatch:
         """The messages to append for some records."""
         count = len(records)
         nowhere_else = np.zeros(count, dtype=np.int32)
         keys = [row.tobytes().decode("ascii") for row in self._unique_ids.make(count, now_ms)]
         texts = [record_properties(each, key) for each, key in zip(records, keys, strict=True)]
-        return Outgoing(
+        return MessageBatch(
             topics=(BATCH_TOPIC,),
             topic_codes=nowhere_else,
             queue_ids=nowhere_else + np.int32(BATCH_QUEUE),

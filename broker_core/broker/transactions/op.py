@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.codec.encode import LOOPBACK, Outgoing
+from broker_core.codec.encode import LOOPBACK, MessageBatch
 from broker_core.codec.fields import locate
 from broker_core.codec.gather import span_arrays, spans
 from broker_core.codec.properties.text import format_properties
@@ -78,12 +78,12 @@ def _listed(offsets: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.i
 
 def op_messages(
     offsets: NDArray[np.int64], born_timestamp_ms: int, store_host: bytes = LOOPBACK
-) -> Outgoing:
+) -> MessageBatch:
     """The op messages that decide these half messages."""
     bodies = op_bodies(offsets)
     count = len(bodies)
     nowhere_else = np.zeros(count, dtype=np.int32)
-    return Outgoing(
+    return MessageBatch(
         topics=(OP_TOPIC,),
         topic_codes=nowhere_else,
         queue_ids=nowhere_else + np.int32(OP_QUEUE),

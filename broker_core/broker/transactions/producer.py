@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from broker_core.types import Fate
+from broker_core.types import LocalTransactionState
 
 if TYPE_CHECKING:
     from broker_core.api import TransactionalBroker, TransactionListener
@@ -36,7 +36,7 @@ class TransactionalProducer:
         keys: Sequence[str] | str | None = None,
         properties: Mapping[str, str] | None = None,
         queue_id: int | None = None,
-    ) -> tuple[HalfMessage, Fate]:
+    ) -> tuple[HalfMessage, LocalTransactionState]:
         """Prepare a message, execute its local transaction, and end it accordingly.
 
         An exception of the listener leaves the transaction open, and is raised.
@@ -50,6 +50,6 @@ class TransactionalProducer:
             properties=properties,
             queue_id=queue_id,
         )
-        fate = self._listener.execute(half, body, dict(properties or {}))
+        fate = self._listener.execute_local_transaction(half, body, dict(properties or {}))
         self._broker.transactions.end(half, fate)
         return half, fate

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from broker_core.store.reader import StoreReader
 
 
-class HalfFates:
+class ResolvedHalves:
     """The half messages that op messages from `since` on have decided. Not thread-safe."""
 
     def __init__(self, reader: StoreReader, since: int) -> None:

@@ -31,7 +31,7 @@ from broker_core.store.batch import Batch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.broker.transactions.resolved import HalfFates
+    from broker_core.broker.transactions.resolved import ResolvedHalves
     from broker_core.codec.frames import FrameBatch
     from broker_core.codec.record_copy import Route
     from broker_core.store.reader import StoreReader
@@ -64,7 +64,7 @@ class Settlement:
         return len(self.offsets)
 
 
-class HalfSettling:
+class HalfSettler:
     """Reads half messages of one store and settles them. Not thread-safe.
 
     A piece, the unit of an append, has at most so many messages, and about so many bytes.
@@ -88,7 +88,7 @@ class HalfSettling:
     def settle(
         self,
         settlement: Settlement,
-        fates: HalfFates,
+        fates: ResolvedHalves,
         *,
         opening: Sequence[Batch] = (),
         closing: Sequence[Batch] = (),

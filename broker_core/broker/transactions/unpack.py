@@ -17,7 +17,7 @@ from broker_core.broker.transactions.half_blocks import BLOCK_BYTES
 from broker_core.codec import layout
 from broker_core.codec.decode import property_columns
 from broker_core.codec.dispatch_request import topics_of
-from broker_core.codec.encode import Encoded, writable
+from broker_core.codec.encode import EncodedRecords, writable
 from broker_core.codec.fields import RecordFields, locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.gather import sliding, spans
@@ -42,7 +42,7 @@ class Visible:
     `prepared_offsets` are places in the log, of half messages or of records inside blocks.
     """
 
-    records: Encoded
+    records: EncodedRecords
     route: Route
     properties_lengths: NDArray[np.int64]
     prepared_offsets: NDArray[np.int64]
@@ -60,7 +60,7 @@ class Visible:
         records, route = self.records, self.route
         sizes = records.sizes[rows]
         at = records.store_timestamp_at
-        left = Encoded(
+        left = EncodedRecords(
             writable(spans(records.buffer, records.starts[rows], sizes.astype(np.int64))),
             np.cumsum(sizes, dtype=np.int64) - sizes,
             sizes,
@@ -135,7 +135,7 @@ def _of_blocks(frames: FrameBatch, counts: NDArray[np.int64]) -> Visible:
     at = fields.body_starts - (layout.BODY - layout.PREPARED_OFFSET)
     sliding(data, ">i8")[at] = prepared
     return Visible(
-        Encoded(data, starts, sizes, store_time_at(fields)),
+        EncodedRecords(data, starts, sizes, store_time_at(fields)),
         Route(*topics_of(fields), fields.integer("queueId").astype(np.int32)),
         fields.properties_lengths,
         prepared,
@@ -168,7 +168,9 @@ def _unpacked(blocks: RecordFields, counts: NDArray[np.int64]) -> Visible | None
     end = int(sizes[0]) - int(lengths[0]) - 2
     topic = data[end - topic_bytes : end].tobytes().decode("utf-8", "replace")
     route = Route((topic,), np.zeros(count, dtype=np.int32), queue_ids)
-    return Visible(Encoded(data, starts, sizes, layout.STORE_TIMESTAMP), route, lengths, prepared)
+    return Visible(
+        EncodedRecords(data, starts, sizes, layout.STORE_TIMESTAMP), route, lengths, prepared
+    )
 
 
 def _body_places(blocks: RecordFields) -> NDArray[np.int64]:

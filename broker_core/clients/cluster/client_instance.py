@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from broker_core.clients.cluster.net.connections import Connections
 from broker_core.clients.cluster.route.name_servers import NameServers
-from broker_core.clients.cluster.route.route_cache import Routes
-from broker_core.clients.cluster.send.read_your_writes import Acknowledged
+from broker_core.clients.cluster.route.route_cache import RouteCache
+from broker_core.clients.cluster.send.read_your_writes import ReadYourWrites
 from broker_core.clients.cluster.settings import ClusterSettings
 from broker_core.errors import UnavailableError
 from broker_core.wire.remoting.command import Command, Request
@@ -16,15 +16,15 @@ from broker_core.wire.remoting.frame import RemotingProtocolError
 from broker_core.wire.remoting.route import BrokerRoute
 
 
-class Directory:
+class ClientInstance:
     """All that is needed to ask a cluster's servers; thread-safe, and safe across forks."""
 
     def __init__(self, servers: Sequence[Endpoint], settings: ClusterSettings) -> None:
         self.settings = settings
         self.connections = Connections(settings)
         self.name_servers = NameServers(servers, self.connections)
-        self.routes = Routes(self.name_servers)
-        self.acknowledged = Acknowledged()
+        self.routes = RouteCache(self.name_servers)
+        self.acknowledged = ReadYourWrites()
 
     def close(self) -> None:
         """Hang up on everyone; asking again dials again."""

@@ -21,24 +21,24 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
-from broker_core.clients.cluster.client_instance import Directory
+from broker_core.clients.cluster.client_instance import ClientInstance
 from broker_core.clients.cluster.namespace import Namespace
-from broker_core.clients.cluster.offsets import Offsets
+from broker_core.clients.cluster.offsets import ClusterOffsets
 from broker_core.clients.cluster.pull.puller import BatchLimits, Puller
-from broker_core.clients.cluster.query import Finding
-from broker_core.clients.cluster.send.messages import Writing
-from broker_core.clients.cluster.send.transactions import ClusterHalf, Transactions
+from broker_core.clients.cluster.query import ClusterQuery
+from broker_core.clients.cluster.send.messages import MessageSender
+from broker_core.clients.cluster.send.transactions import ClusterHalf, ClusterTransactions
 from broker_core.clients.cluster.settings import ClusterSettings
-from broker_core.clients.cluster.topics import Topics
+from broker_core.clients.cluster.topics import ClusterTopics
 from broker_core.closing import Closing
 from broker_core.errors import OffsetRangeError, RequestError, UnsupportedError
 from broker_core.filter.pipeline import MessageFilter
-from broker_core.read_spec import TableWish, range_between, require_batch_limits
+from broker_core.read_spec import ReadSpec, range_between, require_batch_limits
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 from broker_core.wire.remoting.endpoint import Endpoint
 
 if TYPE_CHECKING:
-    from broker_core.codec.encode import Outgoing
+    from broker_core.codec.encode import MessageBatch
     from broker_core.codec.frames import FrameBatch
     from broker_core.types import AppendResult, SendResult, TopicInfo
 
@@ -62,11 +62,11 @@ class ClusterBroker(Closing):
         self._settings = settings
         self._mode = mode
         self._namespace = Namespace(settings.namespace)
-        self._directory = Directory(self._name_servers, self._wrapped(settings))
-        self._topics = Topics(self._directory)
-        self._offsets = Offsets(self._directory)
-        self._finding = Finding(self._directory, self._offsets.settle)
-        self._writing = Writing(self._directory)
+        self._directory = ClientInstance(self._name_servers, self._wrapped(settings))
+        self._topics = ClusterTopics(self._directory)
+        self._offsets = ClusterOffsets(self._directory)
+        self._finding = ClusterQuery(self._directory, self._offsets.settle)
+        self._writing = MessageSender(self._directory)
 
     @property
     def address(self) -> str:
@@ -186,7 +186,7 @@ class ClusterBroker(Closing):
         broker_name: str | None = None,
     ) -> pa.Table:
         """Return a range of one queue as a table; None means earliest, latest, default columns."""
-        wish = TableWish.of(columns, tags, sql)
+        wish = ReadSpec.of(columns, tags, sql)
         known = self._offsets.bounds(self._wrap(topic))
         queue = self._offsets.queue(self._wrap(topic), queue_id, broker_name)
         wanted = range_between(self._own_queue(queue), known[queue], start, end)
@@ -231,13 +231,13 @@ class ClusterBroker(Closing):
         return replace(sent, topic=topic)
 
     def append(
-        self, messages: Outgoing, *, flush: str | None = None, wants_places: bool = True
+        self, messages: MessageBatch, *, flush: str | None = None, wants_places: bool = True
     ) -> AppendResult:
         """Send a batch and wait until every message is acknowledged; queue ids are lanes."""
         self._require_writing("append")
         return self._writing.append(self._wrapped_messages(messages), flush)
 
-    def prepare(self, messages: Outgoing, group: str | None = None) -> list[ClusterHalf]:
+    def prepare(self, messages: MessageBatch, group: str | None = None) -> list[ClusterHalf]:
         """Send a batch as half messages, which nobody sees until `end` commits them."""
         self._require_writing("prepare")
         own = self._settings.producer_group if group is None else group
@@ -246,7 +246,7 @@ class ClusterBroker(Closing):
     def end(self, halves: Sequence[ClusterHalf], *, is_commit: bool) -> None:
         """Commit half messages, or roll them back; not idempotent on an Apache cluster."""
         self._require_writing("end a transaction")
-        Transactions(self._directory).end(halves, is_commit=is_commit)
+        ClusterTransactions(self._directory).end(halves, is_commit=is_commit)
 
     @property
     def possible_duplicates(self) -> int:
@@ -277,7 +277,7 @@ class ClusterBroker(Closing):
             producer_group=self._wrap(settings.producer_group),
         )
 
-    def _wrapped_messages(self, messages: Outgoing) -> Outgoing:
+    def _wrapped_messages(self, messages: MessageBatch) -> MessageBatch:
         return replace(messages, topics=[self._wrap(topic) for topic in messages.topics])
 
     def _own_queue(self, queue: QueueRef) -> QueueRef:

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from broker_core.clients.cluster.client_instance import Directory
+from broker_core.clients.cluster.client_instance import ClientInstance
 from broker_core.clients.cluster.store_times import StoreTimes, first_at
-from broker_core.clients.cluster.topics import Topics
+from broker_core.clients.cluster.topics import ClusterTopics
 from broker_core.codec.legal_names import check_group, check_topic
 from broker_core.errors import RequestError, UnavailableError
 from broker_core.types import LogicalOffset, QueueRef
@@ -36,10 +36,10 @@ _MOMENT_S = 0.2
 Bounds = tuple[LogicalOffset, LogicalOffset]
 
 
-class Offsets:
+class ClusterOffsets:
     """Offset questions to one cluster, by the names that the cluster knows."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: ClientInstance) -> None:
         self._directory = directory
         self._last: dict[QueueRef, Bounds] = {}
 
@@ -136,7 +136,7 @@ class Offsets:
         who, (answer,) = self._directory.ask_master(topic, queue.broker_name, [request])
         if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
             broker = self._directory.routes.find(topic).broker(queue.broker_name)
-            Topics(self._directory).create_group(group, broker)
+            ClusterTopics(self._directory).create_group(group, broker)
             who, (answer,) = self._directory.ask_master(topic, queue.broker_name, [request])
         require_success(answer, who)
 

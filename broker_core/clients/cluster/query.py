@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.clients.cluster.client_instance import Directory, asked
+from broker_core.clients.cluster.client_instance import ClientInstance, asked
 from broker_core.clients.cluster.pull.records import record_frames
 from broker_core.codec.decode import ALL_COLUMNS, decode, property_columns, schema_of
 from broker_core.codec.frames import FrameBatch
@@ -36,13 +36,13 @@ from broker_core.wire.remoting.status import refusal
 _FOREVER_MS = (1 << 63) - 1
 
 
-class Finding:
+class ClusterQuery:
     """Questions to the brokers' indexes, by the names that the cluster knows.
 
     `settle` waits until what was sent to a topic can be found.
     """
 
-    def __init__(self, directory: Directory, settle: Callable[[str], None]) -> None:
+    def __init__(self, directory: ClientInstance, settle: Callable[[str], None]) -> None:
         self._directory = directory
         self._settle = settle
 

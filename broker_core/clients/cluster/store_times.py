@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker_core.clients.cluster.client_instance import Directory
+from broker_core.clients.cluster.client_instance import ClientInstance
 from broker_core.codec.record import decode_record
 from broker_core.errors import OffsetRangeError
 from broker_core.types import QueueRef
@@ -16,7 +16,7 @@ from broker_core.wire.remoting.status import refusal
 class StoreTimes:
     """When messages of one queue were stored, by pulling them one at a time."""
 
-    def __init__(self, directory: Directory, queue: QueueRef) -> None:
+    def __init__(self, directory: ClientInstance, queue: QueueRef) -> None:
         self._directory = directory
         self._queue = queue
         group = directory.settings.consumer_group

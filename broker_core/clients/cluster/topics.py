@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from broker_core.clients.cluster.client_instance import Directory, asked
+from broker_core.clients.cluster.client_instance import ClientInstance, asked
 from broker_core.codec.legal_names import check_topic
 from broker_core.errors import (
     RequestError,
@@ -29,10 +29,10 @@ _TEMPLATE = "TBW102"
 _PERM_ALL = 6
 
 
-class Topics:
+class ClusterTopics:
     """The topics of one cluster, by the names that the cluster knows them by."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: ClientInstance) -> None:
         self._directory = directory
 
     def names(self) -> list[str]:

@@ -36,7 +36,7 @@ from broker_core.errors import (
     TopicNotFoundError,
 )
 from broker_core.filter.pipeline import MessageFilter
-from broker_core.read_spec import TableWish, range_between, require_batch_limits
+from broker_core.read_spec import ReadSpec, range_between, require_batch_limits
 from broker_core.types import (
     ColumnBatch,
     LogicalOffset,
@@ -52,7 +52,7 @@ from broker_core.wire.core.frames import unpack
 
 if TYPE_CHECKING:
     from broker_core.clients.address import BrokerAddress
-    from broker_core.codec.encode import Outgoing
+    from broker_core.codec.encode import MessageBatch
     from broker_core.codec.frames import FrameBatch
     from broker_core.types import AppendResult
     from broker_core.wire.core.methods import Method
@@ -249,7 +249,7 @@ class RemoteBroker(Closing):
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """Return a range of one queue as a table, bodies checked."""
-        wish = TableWish.of(columns, tags, sql)
+        wish = ReadSpec.of(columns, tags, sql)
         queue = QueueRef(topic, self._here.connection.greeting().broker_name, queue_id)
         wanted = range_between(queue, self.offsets(topic).get(queue, (0, 0)), start, end)
         frames = self.pull(wanted, message_filter=wish.message_filter, verify=True)
@@ -342,7 +342,7 @@ class RemoteBroker(Closing):
         )
 
     def append(
-        self, messages: Outgoing, *, flush: str | None = None, wants_places: bool = True
+        self, messages: MessageBatch, *, flush: str | None = None, wants_places: bool = True
     ) -> AppendResult:
         """Append a batch in one go; all of it or nothing."""
         self._require_writable()
@@ -352,7 +352,7 @@ class RemoteBroker(Closing):
         parcel = self._parcel(messages)
         return self._here.sender.append(parcel, flush, wants_places=wants_places)
 
-    def _parcel(self, messages: Outgoing) -> Parcel:
+    def _parcel(self, messages: MessageBatch) -> Parcel:
         greeting = self._here.connection.greeting()
         encoded = encode(
             replace(messages, store_host=greeting.store_host),

@@ -16,7 +16,13 @@ import grpc
 from broker_core.clients.grpc.send import Parcel, packed_chunks
 from broker_core.errors import BrokerError, IllegalMessageError
 from broker_core.retry import Backoff, Deadline
-from broker_core.types import BatchOutcome, CheckBackReport, Fate, HalfMessage, Prepared
+from broker_core.types import (
+    BatchOutcome,
+    CheckBackReport,
+    HalfMessage,
+    LocalTransactionState,
+    Prepared,
+)
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core import methods
 from broker_core.wire.core.frames import pack_records
@@ -31,7 +37,7 @@ from broker_core.wire.core.transactions import (
 if TYPE_CHECKING:
     from broker_core.api import TransactionListener
     from broker_core.clients.grpc.connection import Connection
-    from broker_core.codec.encode import Outgoing
+    from broker_core.codec.encode import MessageBatch
     from broker_core.types import BatchRef, Receipt
 
 _LOG = logging.getLogger(__name__)
@@ -42,7 +48,7 @@ DECISION_S = 600.0
 class RemoteTransactions:
     """A BrokerTransactions (api.py) behind gRPC. Thread-safe."""
 
-    def __init__(self, connection: Connection, parcel: Callable[[Outgoing], Parcel]) -> None:
+    def __init__(self, connection: Connection, parcel: Callable[[MessageBatch], Parcel]) -> None:
         self._connection = connection
         self._parcel = parcel
 
@@ -57,7 +63,7 @@ class RemoteTransactions:
         self,
         batch: BatchRef,
         attempt: str,
-        messages: Outgoing,
+        messages: MessageBatch,
         *,
         is_first: bool,
         flush: str | None = None,
@@ -145,7 +151,7 @@ class RemoteTransactions:
         )
         return unpack_half(self._connection.call(methods.PREPARE_MESSAGE, request))
 
-    def end(self, half: HalfMessage, fate: Fate) -> None:
+    def end(self, half: HalfMessage, fate: LocalTransactionState) -> None:
         """Commit a half message or roll it back; UNKNOWN leaves it to check-back."""
         self._connection.call(methods.END, pb.End(half=pack_half(half), fate=fate.value))
 
@@ -172,7 +178,7 @@ class _Listening:
         connection: Connection,
         group: str,
         listener: TransactionListener,
-        end: Callable[[HalfMessage, Fate], None],
+        end: Callable[[HalfMessage, LocalTransactionState], None],
     ) -> None:
         self._connection = connection
         self._group = group
@@ -197,7 +203,9 @@ class _Listening:
     def _answer(self, question: Any) -> None:
         half = unpack_half(question.half)
         try:
-            fate = self._listener.check(half, question.body, dict(question.properties))
+            fate = self._listener.check_local_transaction(
+                half, question.body, dict(question.properties)
+            )
             self._end(half, fate)
         except Exception as error:  # noqa: BLE001 - the user's code; the broker asks again
             _LOG.warning("event=check_failed group=%s error=%s", self._group, error)

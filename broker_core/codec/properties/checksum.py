@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.codec import layout
-from broker_core.codec.encode import Encoded, fixed_binary, writable
+from broker_core.codec.encode import EncodedRecords, fixed_binary, writable
 from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.gather import padded_rows, spans
@@ -37,7 +37,7 @@ _ZERO = ord("0")
 ROOM_BYTES = len(_ROOM)
 
 
-def make_room(records: Encoded) -> Encoded:
+def make_room(records: EncodedRecords) -> EncodedRecords:
     """The same records, each with room for its checksum; an old one is taken out.
 
     IllegalMessageError for a record whose properties become too long.
@@ -67,10 +67,10 @@ def make_room(records: Encoded) -> Encoded:
     buffer = writable(joined)
     at = places[:, None] + layout.TOTAL_SIZE + np.arange(4)
     buffer[at] = sizes.astype(">i4").view(np.uint8).reshape(-1, 4)
-    return Encoded(buffer, places, sizes, records.store_timestamp_at)
+    return EncodedRecords(buffer, places, sizes, records.store_timestamp_at)
 
 
-def fill_in(records: Encoded) -> None:
+def fill_in(records: EncodedRecords) -> None:
     """Write the checksums of records that are final, into the room that was made for them."""
     if not len(records):
         return

@@ -34,7 +34,7 @@ from typing import Any
 import grpc
 
 from broker_core.errors import AuthenticationError, ConfigError
-from broker_core.service.auth.identity import Identity, Right, Rule
+from broker_core.service.auth.identity import Right, Rule, UserIdentity
 
 _LOG = logging.getLogger(__name__)
 _SCHEME = "scrypt"
@@ -88,7 +88,7 @@ _NOBODY = HashedSecret(_COST, _BLOCK, _PARALLEL, bytes(16), bytes(32))
 class User:
     """One entry of the file."""
 
-    identity: Identity
+    identity: UserIdentity
     secret: HashedSecret = field(repr=False)
 
 
@@ -123,7 +123,7 @@ def _parse_user(entry: Mapping[str, Any]) -> User:
         Rule(str(rule["topics"]), frozenset(Right(right) for right in rule["rights"]))
         for rule in entry["rules"]
     )
-    return User(Identity(name, rules), HashedSecret.parse(str(entry["secret"])))
+    return User(UserIdentity(name, rules), HashedSecret.parse(str(entry["secret"])))
 
 
 class Credentials:
@@ -139,12 +139,12 @@ class Credentials:
         self._stamp = _stamp(path)
         self._users = self._read()
 
-    def identify(self, context: grpc.ServicerContext) -> Identity:
+    def identify(self, context: grpc.ServicerContext) -> UserIdentity:
         """Return who calls; AuthenticationError for nobody, or for wrong credentials."""
         name, secret = given_credentials(context.invocation_metadata())
         return self.check(name, secret)
 
-    def check(self, name: str, secret: str) -> Identity:
+    def check(self, name: str, secret: str) -> UserIdentity:
         """Return the identity of a name and its secret; AuthenticationError if they are wrong."""
         self._look_again()
         user = self._users.get(name)

@@ -32,7 +32,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class UserIdentity:
     """Someone with a name and rules; the first rule that allows something decides."""
 
     name: str
@@ -78,5 +78,5 @@ class Identity:
             raise PermissionDeniedError(message)
 
 
-ANYONE = Identity("anyone", (Rule("*", frozenset(Right)),))
+ANYONE = UserIdentity("anyone", (Rule("*", frozenset(Right)),))
 """Whoever calls a broker that asks for no credentials."""

@@ -20,7 +20,7 @@ from broker_core.wire.core.frames import join_packed, pack_frames
 if TYPE_CHECKING:
     from broker_core.broker.broker import EmbeddedBroker
     from broker_core.codec.frames import FrameBatch
-    from broker_core.service.broker_pool import Core
+    from broker_core.service.broker_pool import BrokerPool
     from broker_core.service.core.rpc import Call
     from broker_core.types import TopicInfo
     from broker_core.wire.core.limits import Limits
@@ -34,10 +34,10 @@ FOLLOW_PAUSE_S = 0.005
 """A follower is sent at most so often what arrives: what came meanwhile travels together."""
 
 
-class Reading:
+class ReadHandlers:
     """Handlers of the calls that change nothing."""
 
-    def __init__(self, core: Core, limits: Limits) -> None:
+    def __init__(self, core: BrokerPool, limits: Limits) -> None:
         self._core = core
         self._limits = limits
 

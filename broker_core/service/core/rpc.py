@@ -23,7 +23,7 @@ from broker_core.wire.core.methods import Method, Shape
 from broker_core.wire.core.status import DETAIL_KEY, code_of, detail_of
 
 if TYPE_CHECKING:
-    from broker_core.service.auth.identity import Identity
+    from broker_core.service.auth.identity import UserIdentity
 
 _LOG = logging.getLogger(__name__)
 _IPV4_PEER = re.compile(r"ipv4:([0-9.]+):[0-9]+\Z")
@@ -35,7 +35,7 @@ Handler = Callable[[Any, "Call"], Any]
 class Call:
     """One call: who asks, how much time is left, whether they still wait."""
 
-    def __init__(self, context: grpc.ServicerContext, identity: Identity) -> None:
+    def __init__(self, context: grpc.ServicerContext, identity: UserIdentity) -> None:
         self._context = context
         self.identity = identity
 
@@ -80,7 +80,7 @@ class Boundary:
     """Makes gRPC handlers of ours."""
 
     def __init__(
-        self, identify: Callable[[grpc.ServicerContext], Identity], observe: Observe
+        self, identify: Callable[[grpc.ServicerContext], UserIdentity], observe: Observe
     ) -> None:
         self._identify = identify
         self._observe = observe

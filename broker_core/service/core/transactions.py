@@ -21,7 +21,7 @@ from broker_core.errors import IllegalMessageError, RequestError
 from broker_core.service.admission import admit
 from broker_core.service.auth.identity import ANYONE, Right
 from broker_core.service.core.write import gather
-from broker_core.types import CheckBackReport, Fate
+from broker_core.types import CheckBackReport, LocalTransactionState
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core.frames import Chunk, unpack
 from broker_core.wire.core.transactions import (
@@ -33,7 +33,7 @@ from broker_core.wire.core.transactions import (
 )
 
 if TYPE_CHECKING:
-    from broker_core.service.broker_pool import Core
+    from broker_core.service.broker_pool import BrokerPool
     from broker_core.service.core.rpc import Call
     from broker_core.service.group_commit import GroupCommit
     from broker_core.types import HalfMessage
@@ -43,11 +43,11 @@ ASKED_AHEAD = 1024
 """Questions that wait for a listener; what is beyond is asked again in a later round."""
 
 
-class Deciding:
+class TransactionHandlers:
     """Handlers of the calls about transactions."""
 
     def __init__(
-        self, core: Core, limits: Limits, group_commit: GroupCommit, questions: Questions
+        self, core: BrokerPool, limits: Limits, group_commit: GroupCommit, questions: Questions
     ) -> None:
         self._core = core
         self._limits = limits
@@ -142,7 +142,7 @@ class Deciding:
         half = unpack_half(request.half)
         call.identity.require(Right.PUBLISH, [half.topic])
         try:
-            fate = Fate(request.fate)
+            fate = LocalTransactionState(request.fate)
         except ValueError as error:
             message = f"{request.fate!r} is no way to end a transaction."
             raise RequestError(message) from error
@@ -178,7 +178,7 @@ class Questions:
     later. Until then the fate is unknown, and a round does not wait for it.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: BrokerPool) -> None:
         self._core = core
         self._rounds = threading.Lock()
         self._lock = threading.Lock()
@@ -244,16 +244,20 @@ class _Relay:
         self._questions = questions
         self._group = group
 
-    def execute(self, half: HalfMessage, body: bytes, properties: Mapping[str, str]) -> Fate:
+    def execute_local_transaction(
+        self, half: HalfMessage, body: bytes, properties: Mapping[str, str]
+    ) -> LocalTransactionState:
         """Nothing is executed here."""
         del half, body, properties
-        return Fate.UNKNOWN
+        return LocalTransactionState.UNKNOWN
 
-    def check(self, half: HalfMessage, body: bytes, properties: Mapping[str, str]) -> Fate:
+    def check_local_transaction(
+        self, half: HalfMessage, body: bytes, properties: Mapping[str, str]
+    ) -> LocalTransactionState:
         """Pass the question on."""
         question = pb.Question(half=pack_half(half), body=body, properties=dict(properties))
         self._questions.ask(self._group, question)
-        return Fate.UNKNOWN
+        return LocalTransactionState.UNKNOWN
 
 
 def _prepare_head(first: Chunk) -> pb.PrepareHead:

@@ -12,7 +12,7 @@ from broker_core.errors import IllegalMessageError, RequestError
 from broker_core.service.admission import Records, is_the_brokers
 from broker_core.service.auth.identity import ANYONE, Right
 from broker_core.service.core.read import topic_message
-from broker_core.service.dedup import Attempt, RequestName
+from broker_core.service.dedup import AppendAttempt, RequestName
 from broker_core.service.group_commit import Job
 from broker_core.store.writer import FLUSH_MODES
 from broker_core.wire.core import broker_pb2 as pb
@@ -20,9 +20,9 @@ from broker_core.wire.core.frames import Chunk, Flag, unpack
 from broker_core.wire.core.placement import pack_placement
 
 if TYPE_CHECKING:
-    from broker_core.service.broker_pool import Core
+    from broker_core.service.broker_pool import BrokerPool
     from broker_core.service.core.rpc import Call
-    from broker_core.service.dedup import Repeats
+    from broker_core.service.dedup import AppendDedup
     from broker_core.service.group_commit import GroupCommit
     from broker_core.types import AppendResult
     from broker_core.wire.core.limits import Limits
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 CLIENT_NAME_BYTES = 16
 
 
-class Writing:
+class WriteHandlers:
     """Handlers of the calls that change something."""
 
     def __init__(
         self,
-        core: Core,
+        core: BrokerPool,
         limits: Limits,
         group_commit: GroupCommit,
-        repeats: Repeats,
+        repeats: AppendDedup,
         *,
         creates_topics: bool = False,
     ) -> None:
@@ -156,11 +156,11 @@ def append_head(first: Chunk) -> pb.AppendHead:
     return head
 
 
-def attempt_of(head: pb.AppendHead) -> Attempt:
+def attempt_of(head: pb.AppendHead) -> AppendAttempt:
     """Return which append, for which time."""
     request = head.request
     name = RequestName(request.client, request.sequence)
-    return Attempt(name, request.attempt, request.instance)
+    return AppendAttempt(name, request.attempt, request.instance)
 
 
 def gather(

@@ -19,7 +19,7 @@ from broker_core.store.index.writer import FIRST_ENTRY, group, link
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.dispatch_request import DispatchFields
+    from broker_core.codec.dispatch_request import DispatchRequests
     from broker_core.store.settings import StoreSettings
 
 _HASH_BITS = 31
@@ -94,7 +94,7 @@ class IndexCheck:
         if slot_count != len(used):
             yield f"its header counts {slot_count} slots in use, {len(used)} are"
 
-    def against(self, fields: DispatchFields) -> Iterator[str]:
+    def against(self, fields: DispatchRequests) -> Iterator[str]:
         """What contradicts a stretch of the log: entries that point into it, but not to a key."""
         places = fields.physical_offsets
         low = int(places[0])
@@ -117,7 +117,7 @@ class IndexCheck:
 
     def _times(
         self,
-        fields: DispatchFields,
+        fields: DispatchRequests,
         rows: NDArray[np.intp],
         at: NDArray[np.intp],
         is_record: NDArray[np.bool_],

@@ -28,7 +28,7 @@ from broker_core.store.recovery.plan import Progress, RecoveryKind, plan
 from broker_core.store.settings import StoreSettings
 
 if TYPE_CHECKING:
-    from broker_core.codec.dispatch_request import DispatchFields
+    from broker_core.codec.dispatch_request import DispatchRequests
     from broker_core.store.queue.writer import QueueKey
 
 
@@ -148,7 +148,7 @@ class _Check:
             except BrokerError as error:
                 self._found.append(Problem(str(path), str(error)))
 
-    def _compare_queues(self, fields: DispatchFields, queues: dict[QueueKey, QueueCheck]) -> None:
+    def _compare_queues(self, fields: DispatchRequests, queues: dict[QueueKey, QueueCheck]) -> None:
         groups = group_by_queue(
             fields.topics, fields.topic_codes, fields.queue_ids, fields.in_queue
         )

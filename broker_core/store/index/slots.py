@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from broker_core.store.io.file_handles import OpenFiles
+    from broker_core.store.io.file_handles import FileHandles
     from broker_core.store.io.files import SharedMap
 
 # Up to here single reads and writes are cheaper than those of the whole table.
@@ -36,7 +36,7 @@ _FEW = 2048
 class SlotTable:
     """See the module. Valid as long as the file has its name (`is_of`)."""
 
-    def __init__(self, path: Path, handles: OpenFiles, slots: int) -> None:
+    def __init__(self, path: Path, handles: FileHandles, slots: int) -> None:
         self._path = path
         self._handles = handles
         self._slots = slots

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.codec.dispatch_request import dispatch_fields
+from broker_core.codec.dispatch_request import dispatch_requests
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hashing.index_keys import hashes_of
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
@@ -201,6 +201,6 @@ def _keys(stretch: Stretch, count: int) -> Keys:
         origin=stretch.segment.base,
         name=str(stretch.segment.path),
     )
-    fields = dispatch_fields(frames)
+    fields = dispatch_requests(frames)
     rows = fields.index_rows
     return fields.index_hashes, fields.physical_offsets[rows], fields.store_timestamps[rows]

@@ -40,7 +40,7 @@ from broker_core.store.io.files import Failpoint
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.store.io.file_handles import OpenFiles
+    from broker_core.store.io.file_handles import FileHandles
 
     KeyColumns = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
     """Of each key its hash, its record's physical offset, its record's store time."""
@@ -106,7 +106,7 @@ class IndexWriter:
     def __init__(
         self,
         directory: Path,
-        handles: OpenFiles,
+        handles: FileHandles,
         *,
         slots: int,
         entries: int,

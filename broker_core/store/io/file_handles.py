@@ -41,7 +41,7 @@ class Dirty:
         self.created |= other.created
 
 
-class OpenFiles:
+class FileHandles:
     """Reads and writes by path. See the module.
 
     A cached descriptor outlives its file's name. Whoever learns that another process may have

@@ -30,7 +30,7 @@ _LOOK_EVERY_BYTES = 4 << 20
 _STATM = Path("/proc/self/statm")
 
 
-class MappedMemory:
+class PageResidency:
     """Keeps or lets go of what one reader has read. Not thread-safe."""
 
     def __init__(self, kept_bytes: int | None = None) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from broker_core.codec import layout
-from broker_core.codec.dispatch_request import DispatchFields, dispatch_fields
+from broker_core.codec.dispatch_request import DispatchRequests, dispatch_requests
 from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.store.log.tears import first_torn
@@ -48,7 +48,7 @@ class LogScan:
     def __post_init__(self) -> None:
         self.end = self.start
 
-    def batches(self) -> Iterator[DispatchFields]:
+    def batches(self) -> Iterator[DispatchRequests]:
         """Dispatch fields of all records, in log order, a stretch of the log at a time."""
         for found in self.log.walk(self.start, verify=self.verify):
             stretch = _before_tear(found) if self.suspects_tears else found
@@ -75,9 +75,9 @@ def end_of_stretch(stretch: Stretch) -> int:
     return stretch.segment.end if is_full else stretch.end
 
 
-def fields_of(stretch: Stretch, settings: StoreSettings) -> DispatchFields:
+def fields_of(stretch: Stretch, settings: StoreSettings) -> DispatchRequests:
     """Dispatch fields of a stretch's records."""
-    return dispatch_fields(_frames(stretch), delay_levels=delay_levels(settings))
+    return dispatch_requests(_frames(stretch), delay_levels=delay_levels(settings))
 
 
 def _frames(stretch: Stretch) -> FrameBatch:

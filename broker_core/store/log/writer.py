@@ -27,14 +27,14 @@ from broker_core.store.io.segments import list_segments, segment_name
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.encode import Encoded
-    from broker_core.store.io.file_handles import OpenFiles
+    from broker_core.codec.encode import EncodedRecords
+    from broker_core.store.io.file_handles import FileHandles
 
 _BLANK = struct.Struct(">iI")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SegmentRun:
     """Rows [first, last) of a batch lie at `physical_offset`, in one segment.
 
     `blank_bytes` is the rest of the segment behind them if the batch goes on in the next one.
@@ -51,7 +51,7 @@ class Placement:
     """Where each record of a batch goes; `end` is the log's end after it."""
 
     physical_offsets: NDArray[np.int64]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SegmentRun, ...]
     end: int
 
 
@@ -80,7 +80,7 @@ def place(sizes: NDArray[np.int32], log_end: int, file_bytes: int) -> Placement:
         used = (int(ends[last - 1]) if last else 0) - before
         physical_offsets[first:last] = at + ends[first:last] - sizes[first:last] - before
         blank = room - used if last < len(sizes) else 0
-        pieces.append(Piece(at, first, last, blank))
+        pieces.append(SegmentRun(at, first, last, blank))
         first, at = last, at + used + blank
     return Placement(physical_offsets, tuple(pieces), at)
 
@@ -91,13 +91,15 @@ class LogWriter:
     New segments go to the directories in turn, as Apache's broker spreads them.
     """
 
-    def __init__(self, directories: Sequence[Path], handles: OpenFiles, *, file_bytes: int) -> None:
+    def __init__(
+        self, directories: Sequence[Path], handles: FileHandles, *, file_bytes: int
+    ) -> None:
         self._directories = tuple(directories)
         self._handles = handles
         self._reach = handles.files.reach
         self.file_bytes = file_bytes
 
-    def write(self, batch: Sequence[Encoded], placement: Placement) -> None:
+    def write(self, batch: Sequence[EncodedRecords], placement: Placement) -> None:
         """Write a placed batch; `batch` are the parts whose rows the placement counts through."""
         starts = np.concatenate([[0], np.cumsum([len(part) for part in batch])]).tolist()
         for piece in placement.pieces:
@@ -187,7 +189,7 @@ class LogWriter:
         return path
 
 
-def _rows(part: Encoded, first: int, last: int) -> NDArray[np.uint8]:
+def _rows(part: EncodedRecords, first: int, last: int) -> NDArray[np.uint8]:
     """The bytes of rows [first, last) of a part, as far as it has them."""
     first, last = max(first, 0), min(last, len(part))
     if first >= last:

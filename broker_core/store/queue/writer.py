@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from broker_core.store.io.file_handles import OpenFiles
+    from broker_core.store.io.file_handles import FileHandles
 
 QueueKey = tuple[str, int]
 """Topic and queue number."""
@@ -44,7 +44,7 @@ class QueueWriter:
     again after another process may have written.
     """
 
-    def __init__(self, directory: Path, handles: OpenFiles, *, file_bytes: int) -> None:
+    def __init__(self, directory: Path, handles: FileHandles, *, file_bytes: int) -> None:
         self._directory = directory
         self._handles = handles
         self._reach = handles.files.reach

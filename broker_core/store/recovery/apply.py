@@ -21,14 +21,14 @@ from broker_core.store.log.scan import LogScan
 from broker_core.store.recovery.plan import RecoveryKind
 
 if TYPE_CHECKING:
-    from broker_core.store.components import StoreParts
+    from broker_core.store.components import StoreComponents
     from broker_core.store.recovery.index_plan import IndexPlan
     from broker_core.store.recovery.plan import RecoveryPlan
 
 _LOG = logging.getLogger(__name__)
 
 
-def mend(plan: RecoveryPlan, parts: StoreParts) -> None:
+def apply(plan: RecoveryPlan, parts: StoreComponents) -> None:
     """Carry out a plan. Only the holder of the store's lock may call it."""
     if plan.kind is RecoveryKind.NONE:
         return
@@ -55,7 +55,7 @@ def mend(plan: RecoveryPlan, parts: StoreParts) -> None:
         parts.log.take_back(plan.log_end, plan.tail.pending_end)
 
 
-def _cut_log(plan: RecoveryPlan, parts: StoreParts) -> None:
+def _cut_log(plan: RecoveryPlan, parts: StoreComponents) -> None:
     for path in parts.log.cut(plan.log_end):
         parts.handles.fsync(path)
     for directory in parts.settings.commit_log_directories(parts.root):
@@ -63,7 +63,7 @@ def _cut_log(plan: RecoveryPlan, parts: StoreParts) -> None:
             parts.files.fsync_dir(directory)
 
 
-def _mend_index(plan: RecoveryPlan, index: IndexPlan, parts: StoreParts) -> None:
+def _mend_index(plan: RecoveryPlan, index: IndexPlan, parts: StoreComponents) -> None:
     """Rewind the index, then index the log from the plan's offset to its end."""
     if parts.index is None:
         return

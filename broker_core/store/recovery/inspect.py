@@ -22,7 +22,7 @@ from broker_core.errors import CorruptRecordError, OffsetRangeError, StorageErro
 from broker_core.store.lock import lock_holder
 from broker_core.store.queue.consume_queue import ConsumeQueue, has_entry
 from broker_core.store.recovery.plan import RecoveryKind, known_topics, lacks_queues, plan
-from broker_core.store.recovery.shutdown_state import Marks, read_marks
+from broker_core.store.recovery.shutdown_state import ShutdownState, read_shutdown_state
 
 if TYPE_CHECKING:
     from broker_core.store.log.commit_log import CommitLog
@@ -42,7 +42,7 @@ class StoreState:
     it can't be planned at all: then nothing that a queue leads to may be left out.
     """
 
-    marks: Marks
+    marks: ShutdownState
     is_locked: bool
     recovery: RecoveryPlan | None = None
     damage: CorruptRecordError | None = None
@@ -54,7 +54,7 @@ class StoreState:
 
     def is_current(self, root: Path) -> bool:
         """Whether nobody has written to the store, closed or opened it since."""
-        return (self.marks, self.is_locked) == (read_marks(root), _is_locked(root))
+        return (self.marks, self.is_locked) == (read_shutdown_state(root), _is_locked(root))
 
 
 def examine_store(
@@ -65,7 +65,7 @@ def examine_store(
     Then the log is scanned, and `progress` is told how far that is.
     """
     for _ in range(_ATTEMPTS):
-        state = StoreState(read_marks(root), _is_locked(root))
+        state = StoreState(read_shutdown_state(root), _is_locked(root))
         is_bare = lacks_queues(root, settings)
         if state.is_locked or not (state.marks.is_unclean or is_bare):
             return state

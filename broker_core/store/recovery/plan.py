@@ -43,8 +43,8 @@ from broker_core.store.recovery.queue_plan import (
     reconcile,
 )
 from broker_core.store.recovery.scan_start import abnormal_start, normal_start
-from broker_core.store.recovery.shutdown_state import Marks, read_marks
-from broker_core.store.recovery.tail import NO_RECORD, Tail, TailState, boot_id
+from broker_core.store.recovery.shutdown_state import ShutdownState, read_shutdown_state
+from broker_core.store.recovery.tail import NO_RECORD, TailMarker, TailState, boot_id
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,7 +89,7 @@ class RecoveryPlan:
     scan_start: int = 0
     queues: Mapping[QueueKey, QueuePlan] = field(default_factory=dict)
     index: IndexPlan | None = None
-    tail: Tail | None = None
+    tail: TailMarker | None = None
     ending: str = ""
 
 
@@ -107,7 +107,7 @@ def plan(
     CorruptRecordError if a cleanly closed log has damage with valid records behind it: cutting
     there, as RocketMQ does, would lose acknowledged messages without a word.
     """
-    survey = _Survey(root, settings, read_marks(root))
+    survey = _Survey(root, settings, read_shutdown_state(root))
     # The marker of a store that was left well does not know that its queues are gone.
     is_at_rest = survey.marks.tail is not None and survey.marks.tail.is_at_rest
     distrust_tail = distrust_tail or (is_at_rest and lacks_queues(root, settings))
@@ -149,7 +149,7 @@ class _LastEntry:
 class _Survey:
     """One look at a store."""
 
-    def __init__(self, root: Path, settings: StoreSettings, marks: Marks) -> None:
+    def __init__(self, root: Path, settings: StoreSettings, marks: ShutdownState) -> None:
         self.root = root
         self.settings = settings
         self.marks = marks
@@ -178,7 +178,7 @@ class _Survey:
             return self._at(tail, RecoveryKind.TAKE_BACK)
         return self._at(tail, RecoveryKind.NONE) if is_unwritten_behind else None
 
-    def _at(self, tail: Tail, kind: RecoveryKind) -> RecoveryPlan:
+    def _at(self, tail: TailMarker, kind: RecoveryKind) -> RecoveryPlan:
         return RecoveryPlan(
             kind,
             self.log.start,
@@ -189,7 +189,7 @@ class _Survey:
             tail=tail,
         )
 
-    def _finish(self, tail: Tail) -> RecoveryPlan | None:
+    def _finish(self, tail: TailMarker) -> RecoveryPlan | None:
         """Every record of the batch is in the log: queues and index get what they lack."""
         found = self._scan_batch(tail)
         if found is None:
@@ -208,7 +208,7 @@ class _Survey:
             tail,
         )
 
-    def _undo(self, tail: Tail) -> RecoveryPlan | None:
+    def _undo(self, tail: TailMarker) -> RecoveryPlan | None:
         """The batch is still in the log, and so tells which queues it went to."""
         found = self._scan_batch(tail)
         if found is None:
@@ -218,7 +218,7 @@ class _Survey:
         return replace(plan_at, queues=queues, index=self._rewound(tail, index_from=-1))
 
     def _scan_batch(
-        self, tail: Tail
+        self, tail: TailMarker
     ) -> tuple[LogScan, list[tuple[QueueKey, int, NDArray[np.void]]]] | None:
         """(scan, each queue's first offset and entries) of the marker's batch, if it is whole."""
         scan = LogScan(self.log, self.settings, tail.log_end)
@@ -230,7 +230,7 @@ class _Survey:
         joined = [(queue, *records.joined()) for queue, records in found.items()]
         return scan, [(queue, int(offsets[0]), entries) for queue, offsets, entries in joined]
 
-    def _rewound(self, tail: Tail, *, index_from: int) -> IndexPlan | None:
+    def _rewound(self, tail: TailMarker, *, index_from: int) -> IndexPlan | None:
         """The index as it was before the marker's batch, then filled from an offset on."""
         if not self.settings.index_enabled:
             return None

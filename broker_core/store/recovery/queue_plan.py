@@ -34,7 +34,7 @@ from broker_core.store.queue.consume_queue import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.dispatch_request import DispatchFields
+    from broker_core.codec.dispatch_request import DispatchRequests
     from broker_core.store.io.segments import Segment
     from broker_core.store.queue.writer import QueueKey
 
@@ -90,7 +90,7 @@ class ScannedRecords:
         return np.concatenate(self.offsets), np.concatenate(self.entries, dtype=ENTRY)
 
 
-def collect(found: dict[QueueKey, ScannedRecords], fields: DispatchFields) -> None:
+def collect(found: dict[QueueKey, ScannedRecords], fields: DispatchRequests) -> None:
     """Add a batch of scanned records to those of their queues."""
     groups = group_by_queue(fields.topics, fields.topic_codes, fields.queue_ids, fields.in_queue)
     entries = queue_entries(fields, groups.rows)

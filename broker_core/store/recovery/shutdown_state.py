@@ -16,18 +16,18 @@ from pathlib import Path
 from broker_core.store.io.segments import unreadable
 from broker_core.store.lock import LOCK_NAME
 from broker_core.store.recovery.checkpoint import Checkpoint, read_checkpoint
-from broker_core.store.recovery.tail import Tail, TailState, decode_tail
+from broker_core.store.recovery.tail import TailMarker, TailState, decode_tail
 
 ABORT_NAME = "abort"
 CHECKPOINT_NAME = "checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class ShutdownState:
     """What the small files say. `tail` is None where there is no marker to believe."""
 
     checkpoint: Checkpoint
-    tail: Tail | None
+    tail: TailMarker | None
     has_abort: bool
     lock_modified_ns: int
 
@@ -59,7 +59,7 @@ class Marks:
         return any(boot) and self.tail.boot == boot
 
 
-def read_marks(root: Path) -> Marks:
+def read_shutdown_state(root: Path) -> ShutdownState:
     """Read the small files of a store; missing ones are those of a store that was never used."""
     path = root / CHECKPOINT_NAME
     checkpoint = read_checkpoint(path)
@@ -69,7 +69,7 @@ def read_marks(root: Path) -> Marks:
         lock_modified_ns = _modified_ns(root / LOCK_NAME)
     except OSError as error:
         raise unreadable(path, error) from error
-    return Marks(checkpoint, decode_tail(content), has_abort, lock_modified_ns)
+    return ShutdownState(checkpoint, decode_tail(content), has_abort, lock_modified_ns)
 
 
 def _modified_ns(path: Path) -> int:

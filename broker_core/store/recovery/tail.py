@@ -67,7 +67,7 @@ class TailState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class TailMarker:
     """One marker; the fields are the module's."""
 
     state: TailState
@@ -105,7 +105,7 @@ class Tail:
         )
         return body + _CRC.pack(zlib.crc32(body))
 
-    def next(self, state: TailState) -> Tail:
+    def next(self, state: TailState) -> TailMarker:
         """The same marker in another state, one generation on."""
         return replace(self, state=state, generation=self.generation + 1)
 
@@ -120,7 +120,7 @@ class Tail:
         return SLOT_OFFSETS[self.generation % len(SLOT_OFFSETS)]
 
 
-def decode_tail(checkpoint: bytes) -> Tail | None:
+def decode_tail(checkpoint: bytes) -> TailMarker | None:
     """The current marker of a checkpoint file, or None if there is none to believe.
 
     A slot with our magic and anything else wrong makes both worthless: the damaged one may have
@@ -143,7 +143,7 @@ def boot_id() -> bytes:
         return bytes(BOOT_BYTES)
 
 
-def _decode_slot(slot: bytes) -> Tail | None:
+def _decode_slot(slot: bytes) -> TailMarker | None:
     if len(slot) < SLOT_BYTES or not slot.startswith(_MAGIC):
         return None
     (crc,) = _CRC.unpack_from(slot, _LAYOUT.size)
@@ -152,4 +152,4 @@ def _decode_slot(slot: bytes) -> Tail | None:
     _, version, state, *fields = _LAYOUT.unpack_from(slot)
     if version != VERSION or state not in set(TailState):
         return None
-    return Tail(TailState(state), *fields)
+    return TailMarker(TailState(state), *fields)

@@ -22,7 +22,7 @@ from broker_core.filter.pipeline import MessageFilter
 from pyspark_rocketmq import errors
 from pyspark_rocketmq.options import names
 from pyspark_rocketmq.options.secret import Secret
-from pyspark_rocketmq.options.table import Given, Scope
+from pyspark_rocketmq.options.table import RawOptions, Scope
 from pyspark_rocketmq.plan.admission import Limits
 from pyspark_rocketmq.plan.offsets import (
     EARLIEST,
@@ -81,7 +81,7 @@ class ClientOptions:
         return parse_address(self.address).kind
 
     @classmethod
-    def parse(cls, given: Given) -> ClientOptions:
+    def parse(cls, given: RawOptions) -> ClientOptions:
         """The address, checked for its form, and the credentials."""
         if not given.has(names.BROKER):
             raise errors.option_missing(
@@ -136,7 +136,7 @@ class SourceOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
         """Options as Spark hands them over; raises what is wrong for any kind of read."""
-        given = Given(options)
+        given = RawOptions(options)
         parsed = cls(
             client=ClientOptions.parse(given),
             subscription=_subscription(given),
@@ -197,7 +197,7 @@ class SinkOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
         """Options as Spark hands them over."""
-        given = Given(options)
+        given = RawOptions(options)
         return cls(
             client=ClientOptions.parse(given),
             topic=given.value(names.TOPIC),
@@ -215,7 +215,7 @@ class SinkOptions:
 
 def advice(options: Mapping[str, str], scope: Scope) -> list[str]:
     """A sentence about every option, or part of one, that has no effect; for the log."""
-    given = Given(options)
+    given = RawOptions(options)
     chosen = _filter(given) if scope & Scope.READ else None
     if chosen is None or chosen.sql is None or not chosen.sql.dropped:
         return given.advice(scope)
@@ -233,7 +233,7 @@ def _address(text: str) -> str:
         raise errors.option_invalid_address(error) from error
 
 
-def _subscription(given: Given) -> Subscription:
+def _subscription(given: RawOptions) -> Subscription:
     chosen = given.among(STRATEGIES)
     if not chosen:
         raise errors.option_no_strategy(
@@ -252,7 +252,7 @@ def _subscription(given: Given) -> Subscription:
     return Topics(option, tuple(sorted(topics)))
 
 
-def _pattern(given: Given) -> str:
+def _pattern(given: RawOptions) -> str:
     text: str = given.value(names.SUBSCRIBE_PATTERN)
     try:
         re.compile(text)
@@ -262,7 +262,7 @@ def _pattern(given: Given) -> str:
     return text
 
 
-def _starting(given: Given) -> Position | None:
+def _starting(given: RawOptions) -> Position | None:
     chosen = given.among(STARTS)[:1]
     if not chosen:
         return None
@@ -281,7 +281,7 @@ def _starting(given: Given) -> Position | None:
     )
 
 
-def _ending(given: Given) -> Position | None:
+def _ending(given: RawOptions) -> Position | None:
     chosen = given.among(ENDS)[:1]
     if not chosen:
         return None
@@ -306,13 +306,13 @@ def _by_offset(option: str, text: str, expected: str) -> AtOffsets:
     return AtOffsets(parse_offsets(option, text))
 
 
-def _by_time(given: Given, option: str) -> AtTime | AtTimes:
+def _by_time(given: RawOptions, option: str) -> AtTime | AtTimes:
     if option in {names.STARTING_TIMESTAMP, names.ENDING_TIMESTAMP}:
         return AtTime(option, given.value(option))
     return AtTimes(parse_times(option, given.raw(option)))
 
 
-def _limits(given: Given) -> Limits:
+def _limits(given: RawOptions) -> Limits:
     limits = Limits(
         given.value(names.MAX_OFFSETS_PER_TRIGGER),
         given.value(names.MIN_OFFSETS_PER_TRIGGER),
@@ -325,7 +325,7 @@ def _limits(given: Given) -> Limits:
     return limits
 
 
-def _columns(given: Given) -> tuple[str, ...]:
+def _columns(given: RawOptions) -> tuple[str, ...]:
     if given.has(names.COLUMNS):
         return parse_columns(given.value(names.COLUMNS))
     if given.value(names.INCLUDE_PROPERTIES):
@@ -333,14 +333,14 @@ def _columns(given: Given) -> tuple[str, ...]:
     return DEFAULT_COLUMNS
 
 
-def _group(given: Given, purpose: str) -> str:
+def _group(given: RawOptions, purpose: str) -> str:
     if not given.has(names.CONSUMER_GROUP):
         raise errors.option_missing(names.CONSUMER_GROUP, purpose, "my-group")
     group: str = given.value(names.CONSUMER_GROUP)
     return group
 
 
-def _filter(given: Given) -> MessageFilter | None:
+def _filter(given: RawOptions) -> MessageFilter | None:
     if given.has(names.TAGS) and given.has(names.SQL):
         raise errors.option_conflict(
             (names.TAGS, names.SQL), "a message is chosen by its tag or by its properties."

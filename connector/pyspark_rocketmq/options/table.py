@@ -382,7 +382,7 @@ _OF_KAFKA = {
 }
 
 
-class Given:
+class RawOptions:
     """The options of one read or write, looked up by name without regard to case."""
 
     def __init__(self, options: Mapping[str, str]) -> None:

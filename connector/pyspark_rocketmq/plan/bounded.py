@@ -20,7 +20,7 @@ from pyspark_rocketmq.plan.split import split
 
 
 @dataclass(frozen=True)
-class Piece:
+class QueueRange:
     """[start, end) of a queue, open where None, and of that only [low, high).
 
     The user asked for [start, end): what is missing of it is data loss. [low, high) comes from
@@ -34,25 +34,25 @@ class Piece:
     high: LogicalOffset = LogicalOffset(MAX_LONG)
 
 
-def plan_pieces(
+def plan_queue_ranges(
     starts: Mapping[QueueRef, LogicalOffset | None],
     ends: Mapping[QueueRef, LogicalOffset | None],
     bounds: Mapping[QueueRef, Bounds],
     pushed: Pushed,
-) -> list[Piece]:
+) -> list[QueueRange]:
     """One piece per queue that may hold wanted messages, in order."""
     pieces = []
     for queue in sorted(starts):
         _check_order(queue, starts[queue], ends[queue], bounds[queue])
         if pushed.reads(queue) and not pushed.is_empty:
             low, high = LogicalOffset(pushed.start), LogicalOffset(pushed.end)
-            pieces.append(Piece(queue, starts[queue], ends[queue], low, high))
+            pieces.append(QueueRange(queue, starts[queue], ends[queue], low, high))
     return [piece for piece in pieces if _may_hold(piece)]
 
 
 def narrow(
-    piece: Piece, low: LogicalOffset | None = None, high: LogicalOffset | None = None
-) -> Piece:
+    piece: QueueRange, low: LogicalOffset | None = None, high: LogicalOffset | None = None
+) -> QueueRange:
     """The piece, further restricted by a filter."""
     return replace(
         piece,
@@ -61,13 +61,13 @@ def narrow(
     )
 
 
-def split_pieces(
-    pieces: list[Piece],
+def split_queue_ranges(
+    pieces: list[QueueRange],
     bounds: Mapping[QueueRef, Bounds],
     *,
     min_tasks: int | None,
     max_messages: int | None,
-) -> list[Piece]:
+) -> list[QueueRange]:
     """Cut pieces by their size as of now; the first stays as open as it was, and so does the last.
 
     A queue that is empty now keeps its one piece, for it may not be when the task reads.
@@ -76,7 +76,7 @@ def split_pieces(
         return pieces
     ranges = [present(piece, bounds[piece.queue]) for piece in pieces]
     cuts = split(ranges, min_tasks=min_tasks, max_messages=max_messages)
-    found: list[Piece] = []
+    found: list[QueueRange] = []
     for piece in pieces:
         borders = [cut.start for cut in cuts if cut.queue == piece.queue][1:]
         lows, highs = [piece.low, *borders], [*borders, piece.high]
@@ -84,12 +84,12 @@ def split_pieces(
     return found
 
 
-def present(piece: Piece, held: Bounds) -> OffsetRange:
+def present(piece: QueueRange, held: Bounds) -> OffsetRange:
     """The part of a piece that is there now, without a word about what is missing."""
     return resolve(piece, held, lambda _loss: None)
 
 
-def resolve(piece: Piece, held: Bounds, report: Report) -> OffsetRange:
+def resolve(piece: QueueRange, held: Bounds, report: Report) -> OffsetRange:
     """What a task reads of a piece; what the user gave as a number and is gone is reported."""
     start = held.earliest if piece.start is None else piece.start
     end = held.latest if piece.end is None else piece.end
@@ -106,7 +106,7 @@ def _check_order(
         raise errors.offsets_resolved_start_after_end(queue, first, last)
 
 
-def _may_hold(piece: Piece) -> bool:
+def _may_hold(piece: QueueRange) -> bool:
     """Whether a message could be in the piece, now or later."""
     start = piece.low if piece.start is None else max(piece.start, piece.low)
     end = piece.high if piece.end is None else min(piece.end, piece.high)

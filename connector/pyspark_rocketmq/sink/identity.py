@@ -25,7 +25,7 @@ RUN_ID = "spark.jobGroup.id"
 
 
 @dataclass(frozen=True)
-class Identity:
+class WriteIdentity:
     """The batch, the run of the query that writes it, and whether it may ever come again."""
 
     batch: BatchRef
@@ -38,25 +38,25 @@ def fresh_save_id() -> str:
     return uuid.uuid4().hex
 
 
-def stream_identity(options: SinkOptions, properties: Callable[[str], str | None]) -> Identity:
+def stream_identity(options: SinkOptions, properties: Callable[[str], str | None]) -> WriteIdentity:
     """The batch of a streaming sink's task, by its local properties."""
     query, batch = properties(QUERY_ID), properties(BATCH_ID)
     assert query is not None, "Spark sets the query's id for every task of a stream"
     assert batch is not None, "Spark sets the batch's id for every task of a stream"
     reference = BatchRef(f"query:{query}", options.txn_name or "", int(batch))
-    return Identity(reference, properties(RUN_ID) or "", may_repeat=True)
+    return WriteIdentity(reference, properties(RUN_ID) or "", may_repeat=True)
 
 
 def batch_identity(
     options: SinkOptions, save_id: str, properties: Callable[[str], str | None]
-) -> Identity:
+) -> WriteIdentity:
     """The batch of a batch write's task: of `foreachBatch`, or a save of its own."""
     query, batch = properties(QUERY_ID), properties(BATCH_ID)
     if query is not None and batch is not None:
         # Without a name, writes to different topics are still different writes.
         name = options.txn_name or (f"to:{options.topic}" if options.topic else "")
         reference = BatchRef(f"query:{query}", name, int(batch))
-        return Identity(reference, properties(RUN_ID) or "", may_repeat=True)
+        return WriteIdentity(reference, properties(RUN_ID) or "", may_repeat=True)
     owner = f"save:{options.txn_id}" if options.txn_id else f"save:{save_id}"
     reference = BatchRef(owner, options.txn_name or "", 0)
-    return Identity(reference, save_id, may_repeat=options.txn_id is not None)
+    return WriteIdentity(reference, save_id, may_repeat=options.txn_id is not None)

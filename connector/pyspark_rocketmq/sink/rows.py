@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.codec.compression import Compression, compress, compression_flags
-from broker_core.codec.encode import Outgoing
+from broker_core.codec.encode import MessageBatch
 from broker_core.codec.gather import regular_offsets, span_arrays
 from broker_core.codec.hashing.java import index_hashes, java_hashes
 from broker_core.codec.ids import UNIQUE_ID_CHARS, UniqueIds
@@ -34,7 +34,7 @@ from broker_core.codec.property_names import KEYS as KEYS_PROPERTY
 from broker_core.codec.property_names import SHARDING_KEY as SHARDING_PROPERTY
 from broker_core.codec.property_names import TAGS as TAGS_PROPERTY
 from pyspark_rocketmq import errors
-from pyspark_rocketmq.sink.texts import Topics, joined_keys, refuse_separators, user_properties
+from pyspark_rocketmq.sink.texts import TopicColumn, joined_keys, refuse_separators, user_properties
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,7 +83,7 @@ class Composer:
         self._unique_ids = unique_ids or UniqueIds()
         self._clock_ms = clock_ms
 
-    def compose(self, rows: pa.RecordBatch) -> Outgoing:
+    def compose(self, rows: pa.RecordBatch) -> MessageBatch:
         """The messages of some rows, in their order."""
         count = rows.num_rows
         topics = self._topics(rows)
@@ -100,7 +100,7 @@ class Composer:
             own = join_properties(pairs, count, user)
             texts = _join(own, _delay_properties(levels, topics, queue_ids))
             names, codes, queue_ids = _delayed(levels, topics, queue_ids)
-        return Outgoing(
+        return MessageBatch(
             topics=names,
             topic_codes=codes,
             queue_ids=queue_ids,
@@ -112,16 +112,16 @@ class Composer:
 
     # Where to
 
-    def _topics(self, rows: pa.RecordBatch) -> Topics:
+    def _topics(self, rows: pa.RecordBatch) -> TopicColumn:
         if self._columns.topic is None:
             assert self._options.topic is not None, "the schema was not checked"
-            return Topics([self._options.topic], np.zeros(rows.num_rows, dtype=np.int32))
+            return TopicColumn([self._options.topic], np.zeros(rows.num_rows, dtype=np.int32))
         coded = pc.dictionary_encode(rows.column(self._columns.topic))
         if coded.null_count:
             raise errors.sink_null_topic()
-        return Topics(coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int32))
+        return TopicColumn(coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int32))
 
-    def _queue_ids(self, rows: pa.RecordBatch, topics: Topics) -> NDArray[np.int32]:
+    def _queue_ids(self, rows: pa.RecordBatch, topics: TopicColumn) -> NDArray[np.int32]:
         counts = np.array([self._queue_counts(name) for name in topics.names], dtype=np.int64)
         queue_ids = self._round(topics, counts)
         if self._columns.sharding_key is not None:
@@ -141,7 +141,7 @@ class Composer:
             queue_ids = np.where(is_given, numbers, queue_ids)
         return queue_ids.astype(np.int32)
 
-    def _round(self, topics: Topics, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _round(self, topics: TopicColumn, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Each topic's queues in turn, going on where the last rows ended."""
         queue_ids = np.empty(len(topics.codes), dtype=np.int64)
         for code, name in enumerate(topics.names):
@@ -156,7 +156,7 @@ class Composer:
     # What
 
     def _bodies(
-        self, rows: pa.RecordBatch, topics: Topics
+        self, rows: pa.RecordBatch, topics: TopicColumn
     ) -> tuple[pa.Array, NDArray[np.int32] | int]:
         bodies = rows.column(self._columns.body).cast(pa.binary())
         _, _, lengths = span_arrays(bodies)
@@ -185,7 +185,7 @@ class Composer:
         return pc.replace_with_mask(bodies, pa.array(chosen), stored), flags
 
     def _pairs(
-        self, rows: pa.RecordBatch, topics: Topics, now: int
+        self, rows: pa.RecordBatch, topics: TopicColumn, now: int
     ) -> list[tuple[str, pa.Array | str | None]]:
         """The properties that RocketMQ knows, in stored order."""
         columns = self._columns
@@ -210,14 +210,14 @@ class Composer:
         offsets = regular_offsets(count, UNIQUE_ID_CHARS)
         return pa.Array.from_buffers(pa.binary(), count, [None, offsets, pa.py_buffer(made)])
 
-    def _user_properties(self, rows: pa.RecordBatch, topics: Topics) -> pa.Array | None:
+    def _user_properties(self, rows: pa.RecordBatch, topics: TopicColumn) -> pa.Array | None:
         if self._columns.properties is None:
             return None
         return user_properties(rows.column(self._columns.properties), topics)
 
     # When
 
-    def _delay_levels(self, rows: pa.RecordBatch, topics: Topics) -> NDArray[np.int64] | None:
+    def _delay_levels(self, rows: pa.RecordBatch, topics: TopicColumn) -> NDArray[np.int64] | None:
         """Each message's delay level, 0 for none; None if no message has one."""
         if self._columns.delay_level is None:
             return None
@@ -230,7 +230,7 @@ class Composer:
 
 
 def _delay_properties(
-    levels: NDArray[np.int64], topics: Topics, queue_ids: NDArray[np.int32]
+    levels: NDArray[np.int64], topics: TopicColumn, queue_ids: NDArray[np.int32]
 ) -> pa.Array:
     """What a delayed message carries to find its way later; nothing for the others."""
     none = pa.array(levels == 0)
@@ -248,7 +248,7 @@ def _delay_properties(
 
 
 def _delayed(
-    levels: NDArray[np.int64], topics: Topics, queue_ids: NDArray[np.int32]
+    levels: NDArray[np.int64], topics: TopicColumn, queue_ids: NDArray[np.int32]
 ) -> tuple[list[str], NDArray[np.int32], NDArray[np.int32]]:
     """Topics and queues with the delayed messages sent to the schedule topic first."""
     is_delayed = levels > 0

@@ -26,15 +26,15 @@ from broker_core.errors import BrokerError, TopicNotFoundError
 from broker_core.types import Receipt
 from pyspark_rocketmq import client_cache, errors
 from pyspark_rocketmq.sink.rows import Composer
-from pyspark_rocketmq.source.coalesce import gathered
+from pyspark_rocketmq.source.coalesce import coalesce
 from pyspark_rocketmq.worker_process import settle_in
 
 if TYPE_CHECKING:
     from broker_core.api import BrokerTransactions
-    from broker_core.codec.encode import Outgoing
+    from broker_core.codec.encode import MessageBatch
     from broker_core.types import Prepared
     from pyspark_rocketmq.options.options import SinkOptions
-    from pyspark_rocketmq.sink.identity import Identity
+    from pyspark_rocketmq.sink.identity import WriteIdentity
     from pyspark_rocketmq.sink.schema import SinkColumns
 
 APPEND_ROWS = 250_000
@@ -57,7 +57,7 @@ def write_rows(
     options: SinkOptions,
     columns: SinkColumns,
     batches: Iterable[pa.RecordBatch],
-    identity: Identity | None,
+    identity: WriteIdentity | None,
     *,
     task: int,
 ) -> SinkMessage:
@@ -82,13 +82,13 @@ def _send(
 ) -> SinkMessage:
     count = 0
 
-    def append(messages: Outgoing) -> None:
+    def append(messages: MessageBatch) -> None:
         broker.append(messages, flush=options.flush, wants_places=False)
 
     with one_ahead() as ahead:
         queues = TopicQueues(broker, options, ahead.wait)
         composer = Composer(options, columns, queues, first=task, is_transactional=False)
-        for rows in gathered(batches, APPEND_ROWS, APPEND_BYTES):
+        for rows in coalesce(batches, APPEND_ROWS, APPEND_BYTES):
             count += rows.num_rows
             ahead.do(partial(append, composer.compose(rows)))
     return SinkMessage(count)
@@ -99,7 +99,7 @@ def _prepare(
     options: SinkOptions,
     columns: SinkColumns,
     batches: Iterable[pa.RecordBatch],
-    identity: Identity,
+    identity: WriteIdentity,
     task: int,
 ) -> SinkMessage:
     transactions = require_transactions(broker, options)
@@ -108,7 +108,7 @@ def _prepare(
     prepared: list[Prepared] = []
     count = 0
 
-    def prepare(messages: Outgoing) -> None:
+    def prepare(messages: MessageBatch) -> None:
         # A replay of a batch that is committed need not be stored again; it is still checked.
         if not prepared and transactions.is_batch_decided(identity.batch):
             return
@@ -127,7 +127,7 @@ def _prepare(
             is_transactional=True,
             unique_ids=unique_ids,
         )
-        for rows in gathered(batches, APPEND_ROWS, APPEND_BYTES):
+        for rows in coalesce(batches, APPEND_ROWS, APPEND_BYTES):
             count += rows.num_rows
             ahead.do(partial(prepare, composer.compose(rows)))
     receipt = Receipt(identity.batch, attempt, tuple(prepared))

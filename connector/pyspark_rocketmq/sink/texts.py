@@ -40,7 +40,7 @@ _SEPARATORS = "contains a character that RocketMQ separates properties with (0x0
 
 
 @dataclass(frozen=True)
-class Topics:
+class TopicColumn:
     """The topic of every row, for messages about rows."""
 
     names: list[str]
@@ -51,7 +51,7 @@ class Topics:
         return self.names[int(self.codes[row])]
 
 
-def refuse_separators(texts: pa.Array, what: str, topics: Topics) -> pa.Array:
+def refuse_separators(texts: pa.Array, what: str, topics: TopicColumn) -> pa.Array:
     """The texts as they are; WriteError for one with a character that would end it early."""
     row = _first_with_separator(texts)
     if row is not None:
@@ -59,7 +59,7 @@ def refuse_separators(texts: pa.Array, what: str, topics: Topics) -> pa.Array:
     return texts
 
 
-def joined_keys(keys: pa.Array, topics: Topics) -> pa.Array:
+def joined_keys(keys: pa.Array, topics: TopicColumn) -> pa.Array:
     """Keys as they are stored: between single spaces, whether they come as text or as array."""
     if not pa.types.is_list(keys.type):
         return refuse_separators(keys, "the keys", topics)
@@ -85,7 +85,7 @@ def joined_keys(keys: pa.Array, topics: Topics) -> pa.Array:
     return pc.binary_join(keys.cast(pa.list_(pa.string())), KEY_SEPARATOR)
 
 
-def user_properties(column: pa.Array, topics: Topics) -> pa.Array:
+def user_properties(column: pa.Array, topics: TopicColumn) -> pa.Array:
     """The users' properties as a map column; WriteError for one that RocketMQ would refuse."""
     properties = column if pa.types.is_map(column.type) else _as_map(column)
     bounds = _bounds(properties)
@@ -113,7 +113,7 @@ def user_properties(column: pa.Array, topics: Topics) -> pa.Array:
 
 
 def _refuse_reserved(
-    reserved: NDArray[np.bool_], names: pa.Array, rows: NDArray[np.int64], topics: Topics
+    reserved: NDArray[np.bool_], names: pa.Array, rows: NDArray[np.int64], topics: TopicColumn
 ) -> None:
     if reserved.any():
         place = int(reserved.argmax())

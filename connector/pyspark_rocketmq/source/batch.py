@@ -14,14 +14,14 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition, Not
 
 from broker_core.filter.pipeline import MessageFilter
 from pyspark_rocketmq import client_cache
-from pyspark_rocketmq.plan.bounded import Piece, narrow, plan_pieces, split_pieces
+from pyspark_rocketmq.plan.bounded import QueueRange, narrow, plan_queue_ranges, split_queue_ranges
 from pyspark_rocketmq.plan.positions import Bounds, late_bound_end, late_bound_start
 from pyspark_rocketmq.plan.pushdown import Predicate, Pushed, classify
 from pyspark_rocketmq.source.clock import SystemClock
 from pyspark_rocketmq.source.lookup import read_lookup
-from pyspark_rocketmq.source.offset_reader import Queues
+from pyspark_rocketmq.source.offset_reader import OffsetReader
 from pyspark_rocketmq.source.partition import LookupPartition, QueuePartition
-from pyspark_rocketmq.source.partition_reader import read_piece
+from pyspark_rocketmq.source.partition_reader import read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +41,7 @@ class RocketMQReader(DataSourceReader):
         """The tasks, planned once per DataFrame; open ends are resolved in the task."""
         client = self._options.client
         # Kept by this process for the next query, unless it fails.
-        queues = Queues(
+        queues = OffsetReader(
             lambda: client_cache.cached_reader(client),
             client.address,
             self._options.retry,
@@ -55,10 +55,10 @@ class RocketMQReader(DataSourceReader):
         if isinstance(partition, LookupPartition):
             return read_lookup(self._options, partition, self._filter())
         if isinstance(partition, QueuePartition):
-            return read_piece(self._options, partition.piece, self._filter())
+            return read_partition(self._options, partition.piece, self._filter())
         return iter(())
 
-    def _plan(self, queues: Queues) -> list[InputPartition]:
+    def _plan(self, queues: OffsetReader) -> list[InputPartition]:
         options = self._options
         assert options.starting is not None, "options were not prepared for a batch"
         assert options.ending is not None, "options were not prepared for a batch"
@@ -70,11 +70,11 @@ class RocketMQReader(DataSourceReader):
             late_is_latest=options.late_is_latest,
         )
         ends = late_bound_end(options.ending, bounds, queues.answers(options.ending, bounds.keys()))
-        pieces = plan_pieces(starts, ends, bounds, self._pushed)
+        pieces = plan_queue_ranges(starts, ends, bounds, self._pushed)
         pieces = narrow_by_time(pieces, self._pushed, bounds, queues)
         if self._pushed.lookup is not None:
             return self._lookups(pieces)
-        cut = split_pieces(
+        cut = split_queue_ranges(
             pieces,
             bounds,
             min_tasks=options.min_partitions,
@@ -82,7 +82,7 @@ class RocketMQReader(DataSourceReader):
         )
         return [QueuePartition.of_piece(piece) for piece in cut]
 
-    def _lookups(self, pieces: list[Piece]) -> list[InputPartition]:
+    def _lookups(self, pieces: list[QueueRange]) -> list[InputPartition]:
         assert self._pushed.lookup is not None
         topics = sorted({piece.queue.topic for piece in pieces})
         return [
@@ -125,8 +125,8 @@ def as_predicate(given: Filter) -> Predicate:
 
 
 def narrow_by_time(
-    pieces: list[Piece], pushed: Pushed, bounds: dict[QueueRef, Bounds], queues: Queues
-) -> list[Piece]:
+    pieces: list[QueueRange], pushed: Pushed, bounds: dict[QueueRef, Bounds], queues: OffsetReader
+) -> list[QueueRange]:
     """Shrink pieces to the offsets that store times allow."""
 
     def at(timestamp_ms: int | None) -> dict[QueueRef, LogicalOffset]:

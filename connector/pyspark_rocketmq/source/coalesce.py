@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 
-def gathered(
+def coalesce(
     batches: Iterable[pa.RecordBatch], rows: int, size_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """The same rows in batches that are as large as both limits allow, roughly.

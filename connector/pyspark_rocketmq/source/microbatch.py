@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark_rocketmq.options.options import SourceOptions
     from pyspark_rocketmq.source.clock import Clock
     from pyspark_rocketmq.source.group_progress import GroupProgress
-    from pyspark_rocketmq.source.offset_reader import Queues
+    from pyspark_rocketmq.source.offset_reader import OffsetReader
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class MicroBatches:
     def __init__(
         self,
         options: SourceOptions,
-        queues: Queues,
+        queues: OffsetReader,
         clock: Clock,
         progress: GroupProgress | None = None,
     ) -> None:

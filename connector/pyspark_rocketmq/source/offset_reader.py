@@ -31,7 +31,7 @@ Answer = TypeVar("Answer")
 MEASURED_ROWS = 1 << 20
 
 
-class Queues:
+class OffsetReader:
     """Asks one broker, with retries. `opener` gives a new broker whenever one is needed.
 
     `let_go` is for a broker that is not needed any more, or has failed.

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from broker_core.types import OffsetRange, QueueRef
-from pyspark_rocketmq.plan.bounded import Piece
+from pyspark_rocketmq.plan.bounded import QueueRange
 from pyspark_rocketmq.plan.pushdown import Lookup
 
 
@@ -24,10 +24,10 @@ class QueuePartition(InputPartition):
     @classmethod
     def of_range(cls, planned: OffsetRange) -> QueuePartition:
         """A range with both ends known."""
-        return cls.of_piece(Piece(planned.queue, planned.start, planned.end))
+        return cls.of_piece(QueueRange(planned.queue, planned.start, planned.end))
 
     @classmethod
-    def of_piece(cls, piece: Piece) -> QueuePartition:
+    def of_piece(cls, piece: QueueRange) -> QueuePartition:
         """A piece whose ends may be open."""
         queue = piece.queue
         return cls(
@@ -41,16 +41,16 @@ class QueuePartition(InputPartition):
         )
 
     @property
-    def piece(self) -> Piece:
+    def piece(self) -> QueueRange:
         """The piece to read."""
         topic, broker_name, queue_id, *numbers = self.value
-        return Piece(QueueRef(topic, broker_name, queue_id), *numbers)
+        return QueueRange(QueueRef(topic, broker_name, queue_id), *numbers)
 
 
 class LookupPartition(InputPartition):
     """The messages of one topic that the index finds, as far as they lie in some pieces."""
 
-    def __init__(self, topic: str, lookup: Lookup, pieces: tuple[Piece, ...]) -> None:
+    def __init__(self, topic: str, lookup: Lookup, pieces: tuple[QueueRange, ...]) -> None:
         super().__init__(topic)
         self.topic = topic
         self.lookup = lookup

@@ -25,10 +25,10 @@ from broker_core.filter.counts import FilterCount
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.types import LogicalOffset, OffsetRange
 from pyspark_rocketmq import client_cache
-from pyspark_rocketmq.plan.bounded import Piece, resolve
+from pyspark_rocketmq.plan.bounded import QueueRange, resolve
 from pyspark_rocketmq.plan.dataloss import policy, readable
 from pyspark_rocketmq.plan.positions import Bounds
-from pyspark_rocketmq.source.coalesce import gathered
+from pyspark_rocketmq.source.coalesce import coalesce
 from pyspark_rocketmq.worker_process import settle_in
 
 if TYPE_CHECKING:
@@ -46,22 +46,22 @@ ACTION = "deliver messages"
 _NOTHING = Bounds(LogicalOffset(0), LogicalOffset(0))
 
 
-def read_piece(
-    options: SourceOptions, piece: Piece, message_filter: MessageFilter | None
+def read_partition(
+    options: SourceOptions, piece: QueueRange, message_filter: MessageFilter | None
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a piece of a queue, as Arrow batches in queue order."""
     client = options.client
     settle_in()
     try:
         broker = client_cache.cached_reader(client)
-        batches = PieceReader(broker, options, message_filter).read(piece)
-        yield from gathered(batches, options.batch_rows, BATCH_BYTES)
+        batches = PartitionReader(broker, options, message_filter).read(piece)
+        yield from coalesce(batches, options.batch_rows, BATCH_BYTES)
     except BrokerError as error:
         client_cache.forget(client)
         raise client_cache.translate(error, client.address, ACTION, attempts=1) from error
 
 
-class PieceReader:
+class PartitionReader:
     """Reads one range; keeps its place, so that it can go on after a part that has expired."""
 
     def __init__(
@@ -72,7 +72,7 @@ class PieceReader:
         self._filter = message_filter
         self._report = policy(fail=options.fail_on_data_loss, warn=log.warning)
 
-    def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: QueueRange) -> Iterator[pa.RecordBatch]:
         """Batches of the piece, in order."""
         counting = self._broker if isinstance(self._broker, CountingBroker) else None
         before = counting.filter_count if counting else FilterCount()
@@ -123,7 +123,7 @@ class PieceReader:
         yield from self._read(replace(rest, end=middle))
         yield from self._read(replace(rest, start=middle))
 
-    def _first_look(self, piece: Piece) -> OffsetRange:
+    def _first_look(self, piece: QueueRange) -> OffsetRange:
         """The range to try. Known numbers are tried as they are: mostly all of it is there."""
         if piece.start is not None and piece.end is not None:
             both = Bounds(LogicalOffset(0), piece.end)

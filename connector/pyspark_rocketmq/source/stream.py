@@ -31,9 +31,9 @@ from pyspark_rocketmq.plan.offsets import SourceOffset
 from pyspark_rocketmq.source.clock import SystemClock
 from pyspark_rocketmq.source.group_progress import GroupProgress
 from pyspark_rocketmq.source.microbatch import MicroBatches
-from pyspark_rocketmq.source.offset_reader import Queues
+from pyspark_rocketmq.source.offset_reader import OffsetReader
 from pyspark_rocketmq.source.partition import QueuePartition
-from pyspark_rocketmq.source.partition_reader import read_piece
+from pyspark_rocketmq.source.partition_reader import read_partition
 from pyspark_rocketmq.source.schema import check_schema
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of a task."""
         assert isinstance(partition, QueuePartition)
-        return read_piece(self._options, partition.piece, self._options.message_filter)
+        return read_partition(self._options, partition.piece, self._options.message_filter)
 
     def commit(self, end: dict[str, Any]) -> None:
         """A batch is done. Spark's log has it; this only tells the consumer group."""
@@ -124,7 +124,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _batches(self) -> MicroBatches:
         options = self._options
         clock = SystemClock()
-        queues = Queues(
+        queues = OffsetReader(
             lambda: open_client(options.client), options.client.address, options.retry, clock
         )
         return MicroBatches(options, queues, clock, self._progress)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from broker_core.clients.cluster.cluster import ClusterBroker
-from broker_core.codec.encode import Outgoing, join_properties
+from broker_core.codec.encode import MessageBatch, join_properties
 from tests.interop.cluster.opening import opened
 from tests.interop.kit.servers import Broker, NameServer
 
@@ -56,11 +56,11 @@ def two_masters(scratch: Path) -> Iterator[Cluster]:
                 process.kill()
 
 
-def batch(lanes: NDArray[np.int32], prefix: str) -> Outgoing:
+def batch(lanes: NDArray[np.int32], prefix: str) -> MessageBatch:
     """A message for each lane, with unique keys that begin with the prefix."""
     count = len(lanes)
     keys = pa.array([f"{prefix}-{number}" for number in range(count)])
-    return Outgoing(
+    return MessageBatch(
         topics=[TOPIC],
         topic_codes=np.zeros(count, dtype=np.int32),
         queue_ids=lanes,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from broker_core.codec.decode import property_columns
-from broker_core.codec.encode import Outgoing, join_properties
+from broker_core.codec.encode import MessageBatch, join_properties
 from broker_core.types import OffsetRange
 from tests.interop.cluster.opening import opened
 from tests.interop.kit.servers import Broker, NameServer
@@ -22,9 +22,9 @@ ROWS = 5_000
 QUEUES = 4
 
 
-def batch(number: int) -> Outgoing:
+def batch(number: int) -> MessageBatch:
     keys = pa.array([f"{number:04d}-{row:06d}" for row in range(ROWS)])
-    return Outgoing(
+    return MessageBatch(
         topics=["Written"],
         topic_codes=np.zeros(ROWS, dtype=np.int32),
         queue_ids=np.arange(ROWS, dtype=np.int32) % QUEUES,

@@ -12,7 +12,7 @@ import pytest
 
 from broker_core.clients.cluster.cluster import ClusterBroker
 from broker_core.codec.compression import Compression, compress, compression_flags
-from broker_core.codec.encode import Outgoing, join_properties
+from broker_core.codec.encode import MessageBatch, join_properties
 from broker_core.errors import TopicExistsError, TopicNotFoundError, UnsupportedError
 from tests.interop.cluster.opening import await_count, opened
 from tests.interop.kit.clients import dump
@@ -26,7 +26,7 @@ BODIES = [f"body {number} ".encode() * (1 + number % 50) for number in range(COU
 KINDS: tuple[Compression, ...] = ("none", "zlib", "lz4", "zstd")
 
 
-def batch(topic: str, lanes: list[int]) -> Outgoing:
+def batch(topic: str, lanes: list[int]) -> MessageBatch:
     """Messages with all columns, compressed in four ways in four stretches."""
     kinds = [KINDS[number * len(KINDS) // COUNT] for number in range(COUNT)]
     packed = [compress(body, kind) for body, kind in zip(BODIES, kinds, strict=True)]
@@ -36,7 +36,7 @@ def batch(topic: str, lanes: list[int]) -> Outgoing:
         ("KEYS", pa.array([f"k{number} all" for number in range(COUNT)])),
         ("näme", pa.array([f"wért 订单 {number}" for number in range(COUNT)])),
     ]
-    return Outgoing(
+    return MessageBatch(
         topics=[topic],
         topic_codes=np.zeros(COUNT, dtype=np.int32),
         queue_ids=np.array(lanes, dtype=np.int32),

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from broker_core import open_broker
 from broker_core.codec.compression import Compression, compress, compression_flags
-from broker_core.codec.encode import Outgoing
+from broker_core.codec.encode import MessageBatch
 from broker_core.codec.properties.text import format_properties
 from tests.interop.kit.peers import ROOT
 from tests.kit.fixtures import SIZES
@@ -41,7 +41,7 @@ def write_variety(store: Path, seed: int, count: int = 400, *, config: Any = SIZ
             broker.append(_batch(chance, count // 4))
 
 
-def _batch(chance: random.Random, count: int) -> Outgoing:
+def _batch(chance: random.Random, count: int) -> MessageBatch:
     """Bodies of all compressions in one batch, over all queues of all topics."""
     topics = list(TOPICS)
     codes = [chance.randrange(len(topics)) for _ in range(count)]
@@ -55,7 +55,7 @@ def _batch(chance: random.Random, count: int) -> Outgoing:
         )
         for _ in range(count)
     ]
-    return Outgoing(
+    return MessageBatch(
         topics=topics,
         topic_codes=np.array(codes, dtype=np.int32),
         queue_ids=np.array([chance.randrange(TOPICS[topics[c]]) for c in codes], dtype=np.int32),

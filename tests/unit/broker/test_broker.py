@@ -14,7 +14,7 @@ import pytest
 from broker_core import QueueRef, SqlFilter, open_broker
 from broker_core.api import Broker
 from broker_core.broker.broker import EmbeddedBroker
-from broker_core.codec.encode import Outgoing, join_properties
+from broker_core.codec.encode import MessageBatch, join_properties
 from broker_core.codec.hosts import pack_host
 from broker_core.errors import (
     ConfigError,
@@ -358,7 +358,7 @@ def test_a_batch_is_appended_whole_with_ipv6_hosts_and_long_topics(tmp_path: Pat
     with stores.create(tmp_path / "store", brokerIP1="fe80::1") as broker:
         broker.create_topic(topic, queues=2)
         broker.append(
-            Outgoing(
+            MessageBatch(
                 topics=[topic],
                 topic_codes=np.zeros(3, dtype=np.int32),
                 queue_ids=np.array([0, 1, 0], dtype=np.int32),
@@ -382,7 +382,7 @@ def test_a_batch_is_appended_whole_with_ipv6_hosts_and_long_topics(tmp_path: Pat
 
 
 def test_a_batch_for_a_queue_that_is_not_there_is_refused(broker: EmbeddedBroker) -> None:
-    batch = Outgoing(
+    batch = MessageBatch(
         topics=["orders"],
         topic_codes=np.zeros(2, dtype=np.int32),
         queue_ids=np.array([0, 4], dtype=np.int32),

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 
 from broker_core.codec.decode import decode
-from broker_core.codec.encode import Outgoing, encode, record_sizes
+from broker_core.codec.encode import MessageBatch, encode, record_sizes
 from broker_core.codec.frames import FrameBatch
 from broker_core.errors import IllegalMessageError
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
 
-def messages(count: int = 3) -> Outgoing:
-    return Outgoing(
+def messages(count: int = 3) -> MessageBatch:
+    return MessageBatch(
         topics=["orders"],
         topic_codes=np.zeros(count, dtype=np.int32),
         queue_ids=np.zeros(count, dtype=np.int32),

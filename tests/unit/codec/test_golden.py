@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from broker_core.codec.decode import decode
-from broker_core.codec.dispatch_request import dispatch_fields
-from broker_core.codec.encode import Outgoing, encode
+from broker_core.codec.dispatch_request import dispatch_requests
+from broker_core.codec.encode import MessageBatch, encode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.gather import span_arrays
 from broker_core.codec.hashing.crc import body_crc, body_crcs
@@ -83,7 +83,7 @@ class TestRecord:
 
     def test_columnar_encoding_gives_the_bytes(self, name: str) -> None:
         record = RECORDS[name]
-        messages = Outgoing(
+        messages = MessageBatch(
             topics=[record.topic],
             topic_codes=np.zeros(1, dtype=np.int32),
             queue_ids=np.array([record.queue_id], dtype=np.int32),
@@ -177,7 +177,7 @@ def test_offset_id() -> None:
 
 
 def test_dispatch_of_the_record() -> None:
-    fields = dispatch_fields(alone(golden("record-v1")))
+    fields = dispatch_requests(alone(golden("record-v1")))
 
     assert fields.topics == ["TopicTest"]
     assert fields.sizes.tolist() == [0xA6]
@@ -203,7 +203,7 @@ def test_delayed_record_is_dispatched_with_its_deliver_time(delay: str, tags_cod
     properties = format_properties({"DELAY": delay, "TAGS": "TagA"})
     delayed = replace(V1, topic=SCHEDULE_TOPIC, queue_id=2, properties=properties)
 
-    fields = dispatch_fields(alone(encode_record(delayed)))
+    fields = dispatch_requests(alone(encode_record(delayed)))
 
     assert fields.tags_codes.tolist() == [tags_code]
 

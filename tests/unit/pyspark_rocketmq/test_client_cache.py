@@ -11,7 +11,7 @@ from broker_core.clients.cluster.settings import ClusterSettings
 from broker_core.clients.grpc.options import RemoteOptions
 from pyspark_rocketmq.client_cache import cached_reader, cached_writer, client_settings, translate
 from pyspark_rocketmq.options.options import ClientOptions
-from pyspark_rocketmq.options.table import Given
+from pyspark_rocketmq.options.table import RawOptions
 
 GIVEN = {
     "accessKey": "me",
@@ -24,7 +24,7 @@ GIVEN = {
 
 
 def settings(broker: str, **more: str) -> dict[str, object]:
-    return client_settings(ClientOptions.parse(Given({"broker": broker, **GIVEN, **more})))
+    return client_settings(ClientOptions.parse(RawOptions({"broker": broker, **GIVEN, **more})))
 
 
 def test_a_cluster_s_client_understands_what_it_is_told() -> None:
@@ -68,7 +68,7 @@ def test_a_broker_s_error_gets_a_condition_and_keeps_its_text(
 
 def test_a_store_that_was_made_anew_is_opened_anew(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    client = ClientOptions.parse(Given({"broker": f"file:{store}"}))
+    client = ClientOptions.parse(RawOptions({"broker": f"file:{store}"}))
 
     for body in (b"old", b"new"):
         with open_broker(store, mode="rw", create=True) as broker:

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from broker_core.service.arrival_notifier import Arrivals
+from broker_core.service.arrival_notifier import ArrivalNotifier
 
 
 def test_an_arrival_between_looking_and_waiting_is_not_missed() -> None:
-    arrivals = Arrivals()
+    arrivals = ArrivalNotifier()
 
     with arrivals.watch([("t", 0)]) as watch:
         arrivals.announce([("t", 0)])
@@ -14,7 +14,7 @@ def test_an_arrival_between_looking_and_waiting_is_not_missed() -> None:
 
 
 def test_only_those_who_watch_the_queue_are_woken() -> None:
-    arrivals = Arrivals()
+    arrivals = ArrivalNotifier()
 
     with arrivals.watch([("t", 0), ("t", 1)]) as one, arrivals.watch([("u", 0)]) as other:
         arrivals.announce([("t", 1)])
@@ -24,7 +24,7 @@ def test_only_those_who_watch_the_queue_are_woken() -> None:
 
 
 def test_everyone_is_woken_when_the_broker_stops() -> None:
-    arrivals = Arrivals()
+    arrivals = ArrivalNotifier()
 
     with arrivals.watch([("t", 0)]) as one, arrivals.watch([("u", 0)]) as other:
         arrivals.wake_all()
@@ -34,7 +34,7 @@ def test_everyone_is_woken_when_the_broker_stops() -> None:
 
 
 def test_a_watch_that_is_over_is_forgotten() -> None:
-    arrivals = Arrivals()
+    arrivals = ArrivalNotifier()
 
     with arrivals.watch([("t", 0)]) as watch:
         pass

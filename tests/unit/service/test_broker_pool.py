@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from broker_core import UnavailableError
-from broker_core.service.broker_pool import Core
+from broker_core.service.broker_pool import BrokerPool
 from broker_core.store.settings import StoreSettings
 from tests.contract.test_messages import outgoing
 from tests.kit.served import SMALL_FILES
@@ -13,15 +13,15 @@ from tests.kit.stores import deleted_maps
 
 
 @pytest.fixture
-def core(tmp_path: Path) -> Core:
-    opened = Core.open(tmp_path / "store", StoreSettings.load(SMALL_FILES), create=True)
+def core(tmp_path: Path) -> BrokerPool:
+    opened = BrokerPool.open(tmp_path / "store", StoreSettings.load(SMALL_FILES), create=True)
     with opened.broker() as broker:
         broker.create_topic("orders", queues=1)
         broker.append(outgoing(*[b"x" * 1000 for _ in range(200)]))
     return opened
 
 
-def test_brokers_are_lent_one_at_a_time_and_used_again(core: Core) -> None:
+def test_brokers_are_lent_one_at_a_time_and_used_again(core: BrokerPool) -> None:
     with core.broker() as one, core.broker() as other:
         assert one is not other
     with core.broker() as again:
@@ -29,14 +29,14 @@ def test_brokers_are_lent_one_at_a_time_and_used_again(core: Core) -> None:
     core.close()
 
 
-def test_after_it_was_closed_nothing_is_lent(core: Core) -> None:
+def test_after_it_was_closed_nothing_is_lent(core: BrokerPool) -> None:
     core.close()
 
     with pytest.raises(UnavailableError, match="is stopping"), core.broker():
         pass
 
 
-def test_deleted_files_are_let_go_of(core: Core) -> None:
+def test_deleted_files_are_let_go_of(core: BrokerPool) -> None:
     with core.broker() as broker:
         assert broker.read("orders").num_rows == 200
         broker.delete_before(1 << 30)

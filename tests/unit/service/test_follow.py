@@ -10,10 +10,10 @@ import pytest
 
 from broker_core.errors import OffsetRangeError, RequestError
 from broker_core.service import arrival_notifier
-from broker_core.service.arrival_notifier import Arrivals, Piece
+from broker_core.service.arrival_notifier import ArrivalNotifier, ArrivedRecords
 from broker_core.service.auth.identity import ANYONE
-from broker_core.service.broker_pool import Core
-from broker_core.service.core.read import Reading
+from broker_core.service.broker_pool import BrokerPool
+from broker_core.service.core.read import ReadHandlers
 from broker_core.service.core.rpc import Call
 from broker_core.store.settings import StoreSettings
 from broker_core.wire.core import broker_pb2 as pb
@@ -36,25 +36,25 @@ class Follower:
 
 
 @pytest.fixture(params=[False, True], ids=["direct", "pooled"])
-def core(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Core]:
+def core(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerPool]:
     settings = StoreSettings.load(SMALL_FILES)
-    opened = Core.open(tmp_path / "store", settings, create=True, is_pooled=request.param)
+    opened = BrokerPool.open(tmp_path / "store", settings, create=True, is_pooled=request.param)
     with opened.broker() as broker:
         broker.create_topic("t", queues=2)
     yield opened
     opened.close()
 
 
-def send(core: Core, *bodies: bytes, queue_id: int = 0) -> None:
+def send(core: BrokerPool, *bodies: bytes, queue_id: int = 0) -> None:
     with core.broker() as broker:
         broker.append(outgoing(*bodies, topic="t", queue_id=queue_id))
 
 
-def pull(core: Core, *, chunk_bytes: int = 4096, **more: object) -> Iterator[bytes]:
+def pull(core: BrokerPool, *, chunk_bytes: int = 4096, **more: object) -> Iterator[bytes]:
     request = pb.Pull(topic="t", broker_name="broker-a", queue_id=0)
     for name, value in more.items():
         setattr(request, name, value)
-    reading = Reading(core, Limits(4096, chunk_bytes, 1 << 20))
+    reading = ReadHandlers(core, Limits(4096, chunk_bytes, 1 << 20))
     return reading.pull(request, cast("Call", Follower()))
 
 
@@ -63,7 +63,7 @@ def records(chunk: bytes) -> tuple[list[int], bytes, int]:
     return found.offsets.tolist(), found.records.tobytes(), found.next_offset
 
 
-def test_what_arrives_is_what_the_files_hold(core: Core) -> None:
+def test_what_arrives_is_what_the_files_hold(core: BrokerPool) -> None:
     send(core, b"before")
     followed = pull(core, follow=True)
     first = next(followed)
@@ -84,7 +84,9 @@ def test_what_arrives_is_what_the_files_hold(core: Core) -> None:
 
 
 @pytest.mark.parametrize("more", [{"verify": True}, {"chunk_bytes": 200}], ids=str)
-def test_what_memory_can_not_give_comes_from_the_files(core: Core, more: dict[str, bool]) -> None:
+def test_what_memory_can_not_give_comes_from_the_files(
+    core: BrokerPool, more: dict[str, bool]
+) -> None:
     followed = pull(core, follow=True, **more)
     send(core, b"a")
     chunks = [next(followed)]
@@ -96,7 +98,7 @@ def test_what_memory_can_not_give_comes_from_the_files(core: Core, more: dict[st
 
 
 def test_a_follower_that_is_behind_reads_files_until_it_has_caught_up(
-    core: Core, monkeypatch: pytest.MonkeyPatch
+    core: BrokerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrival_notifier, "KEPT_PIECES", 2)
     followed = pull(core, follow=True)
@@ -112,7 +114,7 @@ def test_a_follower_that_is_behind_reads_files_until_it_has_caught_up(
     assert seen == [1, 2, 3, 4, 5]
 
 
-def test_a_topic_made_anew_is_noticed(core: Core) -> None:
+def test_a_topic_made_anew_is_noticed(core: BrokerPool) -> None:
     followed = pull(core, follow=True)
     send(core, b"0", b"1")
     next(followed)
@@ -125,7 +127,7 @@ def test_a_topic_made_anew_is_noticed(core: Core) -> None:
         next(followed)
 
 
-def test_a_queue_of_another_broker_is_refused(core: Core) -> None:
+def test_a_queue_of_another_broker_is_refused(core: BrokerPool) -> None:
     with core.arrivals.follow(QUEUE):
         send(core, b"0")
         followed = pull(core, follow=True, broker_name="broker-b")
@@ -136,19 +138,19 @@ def test_a_queue_of_another_broker_is_refused(core: Core) -> None:
 
 def test_only_the_last_pieces_of_followed_queues_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrival_notifier, "KEPT_BYTES", 10)
-    kept = Arrivals()
-    kept.keep(QUEUE, Piece(0, 1, b"nobody follows"))
+    kept = ArrivalNotifier()
+    kept.keep(QUEUE, ArrivedRecords(0, 1, b"nobody follows"))
 
     with kept.follow(QUEUE):
         assert kept.pieces(QUEUE, 0, 100) == []
         for start in range(3):
-            kept.keep(QUEUE, Piece(start, start + 1, b"12345"))
-        kept.keep(QUEUE, Piece(2, 3, b"54321"))  # once more: the topic was made anew
+            kept.keep(QUEUE, ArrivedRecords(start, start + 1, b"12345"))
+        kept.keep(QUEUE, ArrivedRecords(2, 3, b"54321"))  # once more: the topic was made anew
         found = [[piece.start for piece in kept.pieces(QUEUE, at, 10)] for at in range(4)]
         assert found == [[], [1, 2], [2], []]
         assert [piece.start for piece in kept.pieces(QUEUE, 1, 9)] == [1]
         assert kept.is_at_end(QUEUE, 3)
-        kept.keep(QUEUE, Piece(3, 4, b"too large to be kept"))
+        kept.keep(QUEUE, ArrivedRecords(3, 4, b"too large to be kept"))
         assert kept.pieces(QUEUE, 3, 100) == []
 
     assert not kept.is_followed(QUEUE)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from broker_core.codec.encode import Outgoing, encode
+from broker_core.codec.encode import MessageBatch, encode
 from broker_core.errors import (
     PermissionDeniedError,
     RequestError,
@@ -18,14 +18,14 @@ from broker_core.errors import (
     UnavailableError,
 )
 from broker_core.service.admission import Records
-from broker_core.service.broker_pool import Core
+from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.group_commit import GroupCommit, Job
 from broker_core.store.settings import StoreSettings
 
 
 @pytest.fixture
-def core(tmp_path: Path) -> Iterator[Core]:
-    opened = Core.open(tmp_path / "store", StoreSettings(), create=True)
+def core(tmp_path: Path) -> Iterator[BrokerPool]:
+    opened = BrokerPool.open(tmp_path / "store", StoreSettings(), create=True)
     with opened.broker() as broker:
         broker.create_topic("t", queues=2)
     yield opened
@@ -34,7 +34,7 @@ def core(tmp_path: Path) -> Iterator[Core]:
 
 def records(*bodies: bytes, topic: str = "t", queue_id: int = 0) -> Records:
     encoded = encode(
-        Outgoing(
+        MessageBatch(
             topics=[topic],
             topic_codes=np.zeros(len(bodies), dtype=np.int32),
             queue_ids=np.full(len(bodies), queue_id, dtype=np.int32),
@@ -48,7 +48,7 @@ def records(*bodies: bytes, topic: str = "t", queue_id: int = 0) -> Records:
 class Stalled:
     """A group commit whose first append waits until it is let go: the others pile up behind it."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: BrokerPool) -> None:
         self.commit = GroupCommit(core, max_bytes=1 << 20)
         self._began, self._go = threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []
@@ -83,13 +83,13 @@ class Stalled:
             thread.join(30)
 
 
-def bodies(core: Core, queue_id: int = 0) -> list[bytes]:
+def bodies(core: BrokerPool, queue_id: int = 0) -> list[bytes]:
     with core.broker() as broker:
         found: list[bytes] = broker.read("t", queue_id=queue_id).column("body").to_pylist()
         return found
 
 
-def test_requests_that_wait_together_are_one_append(core: Core) -> None:
+def test_requests_that_wait_together_are_one_append(core: BrokerPool) -> None:
     stalled = Stalled(core)
     jobs = [Job(records(b"%d" % n, b"%d+" % n, queue_id=n % 2)) for n in range(10)]
 
@@ -103,7 +103,7 @@ def test_requests_that_wait_together_are_one_append(core: Core) -> None:
     assert placed == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
 
 
-def test_one_that_is_refused_does_not_harm_the_others(core: Core) -> None:
+def test_one_that_is_refused_does_not_harm_the_others(core: BrokerPool) -> None:
     stalled = Stalled(core)
 
     def deny(topics: object) -> None:
@@ -128,7 +128,7 @@ def test_one_that_is_refused_does_not_harm_the_others(core: Core) -> None:
     assert [job.error for job in good] == [None, None]
 
 
-def test_one_sync_request_makes_its_group_durable(core: Core) -> None:
+def test_one_sync_request_makes_its_group_durable(core: BrokerPool) -> None:
     seen = []
     append = core.writer.append
 
@@ -145,7 +145,7 @@ def test_one_sync_request_makes_its_group_durable(core: Core) -> None:
     assert seen == ["async", "sync"]
 
 
-def test_a_request_whose_time_is_over_is_not_begun(core: Core) -> None:
+def test_a_request_whose_time_is_over_is_not_begun(core: BrokerPool) -> None:
     now = [100.0]
     commit = GroupCommit(core, max_bytes=1 << 20, monotonic=lambda: now[0])
 
@@ -154,7 +154,7 @@ def test_a_request_whose_time_is_over_is_not_begun(core: Core) -> None:
     assert bodies(core) == []
 
 
-def test_room_is_bounded_and_given_back(core: Core) -> None:
+def test_room_is_bounded_and_given_back(core: BrokerPool) -> None:
     commit = GroupCommit(core, max_bytes=100, monotonic=lambda: 0.0)
 
     with commit.room(80, None):
@@ -166,7 +166,7 @@ def test_room_is_bounded_and_given_back(core: Core) -> None:
         pass
 
 
-def test_a_large_request_is_checked_while_another_is_being_appended(core: Core) -> None:
+def test_a_large_request_is_checked_while_another_is_being_appended(core: BrokerPool) -> None:
     stalled = Stalled(core)
 
     with pytest.raises(TopicNotFoundError):
@@ -176,7 +176,7 @@ def test_a_large_request_is_checked_while_another_is_being_appended(core: Core) 
     assert bodies(core) == [b"first"]
 
 
-def test_large_and_small_requests_of_one_group_get_their_own_places(core: Core) -> None:
+def test_large_and_small_requests_of_one_group_get_their_own_places(core: BrokerPool) -> None:
     stalled = Stalled(core)
     many = [[b"%d-%d" % (n, row) for row in range(100)] for n in range(2)]
     jobs = [

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from broker_core import DiskFullError, StorageError
 from broker_core.errors import ConfigError
-from broker_core.service.broker_pool import Core
-from broker_core.service.dedup import Attempt, Repeats, RequestName
+from broker_core.service.broker_pool import BrokerPool
+from broker_core.service.dedup import AppendAttempt, AppendDedup, RequestName
 from broker_core.service.group_commit import GroupCommit, Job
 from broker_core.service.settings import ServiceSettings
 from broker_core.service.transient_pool import Committer, PooledWriter
@@ -29,32 +29,34 @@ from tests.unit.service.test_group_commit import records
 SMALL = {**SMALL_FILES, "maxHashSlotNum": "1000", "maxIndexNum": "4000"}
 
 
-def open_core(root: Path, files: FaultyFiles | None = None) -> Core:
-    core = Core.open(root, StoreSettings.load(SMALL), create=True, files=files, is_pooled=True)
+def open_core(root: Path, files: FaultyFiles | None = None) -> BrokerPool:
+    core = BrokerPool.open(
+        root, StoreSettings.load(SMALL), create=True, files=files, is_pooled=True
+    )
     with core.broker() as broker:
         broker.create_topic("t", queues=2, exist_ok=True)
     return core
 
 
 @pytest.fixture
-def core(tmp_path: Path) -> Iterator[Core]:
+def core(tmp_path: Path) -> Iterator[BrokerPool]:
     opened = open_core(tmp_path / "store")
     yield opened
     opened.close()
 
 
-def send(core: Core, *bodies: bytes, queue_id: int = 0, flush: str = "async") -> AppendResult:
+def send(core: BrokerPool, *bodies: bytes, queue_id: int = 0, flush: str = "async") -> AppendResult:
     job = Job(records(*bodies, queue_id=queue_id), flush=flush)
     return GroupCommit(core, 1 << 20).append(job)
 
 
-def bodies(core: Core, queue_id: int = 0) -> list[bytes]:
+def bodies(core: BrokerPool, queue_id: int = 0) -> list[bytes]:
     with core.broker() as broker:
         found: list[bytes] = broker.read("t", queue_id).column("body").to_pylist()
         return found
 
 
-def test_what_was_accepted_can_be_read_after_the_commit(core: Core) -> None:
+def test_what_was_accepted_can_be_read_after_the_commit(core: BrokerPool) -> None:
     placed = [send(core, b"a", b"b"), send(core, b"c")]
 
     assert bodies(core) == []
@@ -107,14 +109,14 @@ def test_messages_lie_where_their_senders_were_told(
             assert tables[queue_id].column(name).cast("int64").to_pylist() == values
 
 
-def test_a_durable_append_commits_what_came_before(core: Core) -> None:
+def test_a_durable_append_commits_what_came_before(core: BrokerPool) -> None:
     send(core, b"a")
     send(core, b"b", flush="sync")
 
     assert bodies(core) == [b"a", b"b"]
 
 
-def test_a_batch_of_the_broker_itself_comes_after_what_was_accepted(core: Core) -> None:
+def test_a_batch_of_the_broker_itself_comes_after_what_was_accepted(core: BrokerPool) -> None:
     send(core, b"a")
     with core.broker() as broker:
         broker.append(outgoing(b"b", topic="t"))
@@ -122,7 +124,7 @@ def test_a_batch_of_the_broker_itself_comes_after_what_was_accepted(core: Core) 
     assert bodies(core) == [b"a", b"b"]
 
 
-def test_a_flush_commits(core: Core) -> None:
+def test_a_flush_commits(core: BrokerPool) -> None:
     send(core, b"a")
     core.writer.flush()
 
@@ -130,7 +132,7 @@ def test_a_flush_commits(core: Core) -> None:
     assert core.writer.durable_lag_bytes == 0
 
 
-def test_a_topic_that_is_deleted_takes_with_it_what_waits(core: Core) -> None:
+def test_a_topic_that_is_deleted_takes_with_it_what_waits(core: BrokerPool) -> None:
     send(core, b"a")
     with core.broker() as broker:
         broker.delete_topic("t")
@@ -141,7 +143,7 @@ def test_a_topic_that_is_deleted_takes_with_it_what_waits(core: Core) -> None:
     assert bodies(core) == [b"b"]
 
 
-def test_more_than_the_pool_may_hold_goes_to_the_log(core: Core) -> None:
+def test_more_than_the_pool_may_hold_goes_to_the_log(core: BrokerPool) -> None:
     assert isinstance(core.writer, PooledWriter)
     core.writer.pool_bytes = 1000
     send(core, b"a" * 600)
@@ -150,7 +152,7 @@ def test_more_than_the_pool_may_hold_goes_to_the_log(core: Core) -> None:
     assert bodies(core) == [b"a" * 600, b"b" * 600]
 
 
-def test_waiting_readers_are_woken_by_the_commit(core: Core) -> None:
+def test_waiting_readers_are_woken_by_the_commit(core: BrokerPool) -> None:
     with core.arrivals.watch([("t", 0)]) as watch:
         send(core, b"a")
         assert not watch.wait(0)
@@ -158,9 +160,9 @@ def test_waiting_readers_are_woken_by_the_commit(core: Core) -> None:
         assert watch.wait(0)
 
 
-def test_a_repeat_is_answered_as_the_first(core: Core) -> None:
-    repeats = Repeats(core)
-    attempt = Attempt(RequestName(b"client 16 bytes.", 7), 1, core.instance)
+def test_a_repeat_is_answered_as_the_first(core: BrokerPool) -> None:
+    repeats = AppendDedup(core)
+    attempt = AppendAttempt(RequestName(b"client 16 bytes.", 7), 1, core.instance)
     sent = records(b"a")
 
     def append() -> AppendResult:
@@ -195,7 +197,7 @@ def test_a_commit_that_fails_keeps_what_it_could_not_write_and_senders_are_told(
     assert check(tmp_path / "store") == []
 
 
-def test_a_log_that_others_changed_is_not_written_over(core: Core) -> None:
+def test_a_log_that_others_changed_is_not_written_over(core: BrokerPool) -> None:
     assert isinstance(core.writer, PooledWriter)
     send(core, b"a")
     assert core.writer._held is not None
@@ -210,7 +212,7 @@ def test_a_log_that_others_changed_is_not_written_over(core: Core) -> None:
     assert bodies(core) == [b"b"]
 
 
-def test_enough_bytes_are_committed_before_the_interval_is_over(core: Core) -> None:
+def test_enough_bytes_are_committed_before_the_interval_is_over(core: BrokerPool) -> None:
     assert isinstance(core.writer, PooledWriter)
     committer = Committer(core.writer, interval_ms=3_600_000, least_bytes=1000)
     committer.start()

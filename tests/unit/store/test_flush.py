@@ -8,8 +8,8 @@ import pytest
 from broker_core.errors import StorageError
 from broker_core.store.flush import BackgroundFlush, dirty_since
 from broker_core.store.recovery.checkpoint import read_checkpoint
-from broker_core.store.recovery.shutdown_state import read_marks
-from broker_core.store.recovery.tail import Tail, TailState
+from broker_core.store.recovery.shutdown_state import read_shutdown_state
+from broker_core.store.recovery.tail import TailMarker, TailState
 from broker_core.store.session import SessionOptions
 from broker_core.store.writer import StoreWriter
 from tests.kit.batches import SMALL, QuickFiles, batch, named, ticking
@@ -49,8 +49,8 @@ def open_store(root: Path, files: QuickFiles) -> StoreWriter:
     return StoreWriter.open(root, SMALL, create=True, files=files, options=options)
 
 
-def tail_of(root: Path) -> Tail:
-    tail = read_marks(root).tail
+def tail_of(root: Path) -> TailMarker:
+    tail = read_shutdown_state(root).tail
     assert tail is not None
     return tail
 

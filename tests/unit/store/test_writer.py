@@ -22,8 +22,8 @@ from broker_core.store.io.files import Bytes, Files, OsFiles
 from broker_core.store.lock import StoreLock
 from broker_core.store.recovery.checkpoint import read_checkpoint
 from broker_core.store.recovery.plan import RecoveryKind, plan
-from broker_core.store.recovery.shutdown_state import read_marks
-from broker_core.store.recovery.tail import Tail, TailState
+from broker_core.store.recovery.shutdown_state import read_shutdown_state
+from broker_core.store.recovery.tail import TailMarker, TailState
 from broker_core.store.session import SessionOptions
 from broker_core.store.settings import StoreSettings
 from broker_core.store.writer import StoreWriter
@@ -55,8 +55,8 @@ def writer(
     return StoreWriter.open(root, SMALL, create=create, files=used, options=chosen)
 
 
-def tail_of(root: Path) -> Tail:
-    tail = read_marks(root).tail
+def tail_of(root: Path) -> TailMarker:
+    tail = read_shutdown_state(root).tail
     assert tail is not None
     return tail
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from broker_core.clients.cluster.client_instance import Directory, asked
+from broker_core.clients.cluster.client_instance import ClientInstance, asked
 from broker_core.clients.cluster.net.connection import Connection, Pending
 from broker_core.clients.cluster.pull.batch import BatchBuilder, Reply, cut_behind
 from broker_core.clients.cluster.pull.records import broken_records, record_starts
@@ -68,7 +68,7 @@ class Puller:
 
     def __init__(
         self,
-        directory: Directory,
+        directory: ClientInstance,
         wanted: OffsetRange,
         message_filter: MessageFilter | None,
         limits: BatchLimits,

@@ -15,7 +15,7 @@ _AVOIDED_MS = (0, 2000, 5000, 6000, 10000, 30000)
 _FAILURE_MS = 10_000
 
 
-class Faults:
+class FaultTolerance:
     """What is remembered of brokers' behaviour. `clock` counts seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

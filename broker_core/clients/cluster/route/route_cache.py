@@ -23,7 +23,7 @@ _NEVER = float("-inf")
 _log = logging.getLogger(__name__)
 
 
-class Routes:
+class RouteCache:
     """The routes of topics that this process has asked for; thread-safe."""
 
     def __init__(

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from broker_core.clients.cluster.net.connection import Connection, Pending
-from broker_core.clients.cluster.route.fault_tolerance import Faults
-from broker_core.clients.cluster.send.plan import Piece
+from broker_core.clients.cluster.route.fault_tolerance import FaultTolerance
+from broker_core.clients.cluster.send.plan import SendUnit
 from broker_core.clients.cluster.send.request import (
     STORED,
     SendAnswer,
@@ -27,10 +27,10 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
-class Receipt:
+class SendReceipt:
     """A piece that a broker has acknowledged, and where."""
 
-    piece: Piece
+    piece: SendUnit
     queue: QueueRef
     answer: SendAnswer
 
@@ -39,8 +39,8 @@ class Receipt:
 class Outcome:
     """What became of a share. `unsure` counts messages whose answer was lost."""
 
-    receipts: list[Receipt] = field(default_factory=list)
-    failed: list[Piece] = field(default_factory=list)
+    receipts: list[SendReceipt] = field(default_factory=list)
+    failed: list[SendUnit] = field(default_factory=list)
     failure: UnavailableError | None = None
     unsure: int = 0
 
@@ -48,18 +48,20 @@ class Outcome:
 class BrokerShare:
     """Pieces for queues of one broker. Failed pieces are handed back in their order."""
 
-    def __init__(self, share: Iterable[tuple[Piece, QueueRef]], group: str, window: int) -> None:
+    def __init__(self, share: Iterable[tuple[SendUnit, QueueRef]], group: str, window: int) -> None:
         self.outcome = Outcome()
         self._group = group
         self._window = window
-        self._queues: dict[QueueRef, deque[Piece]] = {}
+        self._queues: dict[QueueRef, deque[SendUnit]] = {}
         for piece, queue in share:
             self._queues.setdefault(queue, deque()).append(piece)
         self._idle = deque(self._queues)
         self._in_flight: dict[Pending, QueueRef] = {}
         self._started: dict[Pending, float] = {}
 
-    def send(self, connection: Connection, who: str, faults: Faults, *, is_sync: bool) -> None:
+    def send(
+        self, connection: Connection, who: str, faults: FaultTolerance, *, is_sync: bool
+    ) -> None:
         """Send until all queues are empty or stopped; UnavailableError if the connection breaks."""
         while self._idle or self._in_flight:
             while self._idle and len(self._in_flight) < self._window:
@@ -104,12 +106,14 @@ class BrokerShare:
         self._queues[queue].clear()
         self.outcome.failure = error
 
-    def _note_unsure(self, piece: Piece) -> None:
+    def _note_unsure(self, piece: SendUnit) -> None:
         self.outcome.unsure += len(piece.rows)
         _log.warning("unacknowledged topic=%s messages=%d", piece.topic, len(piece.rows))
 
 
-def _receipt(piece: Piece, queue: QueueRef, answer: Command, who: str, is_sync: bool) -> Receipt:
+def _receipt(
+    piece: SendUnit, queue: QueueRef, answer: Command, who: str, is_sync: bool
+) -> SendReceipt:
     if answer.code not in STORED:
         raise refusal(answer, who)
     if is_sync and answer.code != ResponseCode.SUCCESS:
@@ -118,6 +122,6 @@ def _receipt(piece: Piece, queue: QueueRef, answer: Command, who: str, is_sync: 
             f"{refusal(answer, who)} The message is stored, but not as safely as flush=sync asks."
         )
     try:
-        return Receipt(piece, queue, parse_send_answer(answer))
+        return SendReceipt(piece, queue, parse_send_answer(answer))
     except (KeyError, ValueError) as error:
         raise RemotingProtocolError(f"{who} acknowledged a send oddly ({error}).") from error

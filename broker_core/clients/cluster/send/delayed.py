@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.codec.encode import Outgoing
+from broker_core.codec.encode import MessageBatch
 from broker_core.codec.properties.text import format_properties, parse_properties
 from broker_core.codec.property_names import REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC
 
 
-def unscheduled(messages: Outgoing) -> Outgoing:
+def unscheduled(messages: MessageBatch) -> MessageBatch:
     """The same messages, those for the schedule topic back in the topics where they belong."""
     if SCHEDULE_TOPIC not in messages.topics:
         return messages

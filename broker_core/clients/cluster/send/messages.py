@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from broker_core.clients.cluster.client_instance import Directory
-from broker_core.clients.cluster.send.broker_share import Receipt
+from broker_core.clients.cluster.client_instance import ClientInstance
+from broker_core.clients.cluster.send.broker_share import SendReceipt
 from broker_core.clients.cluster.send.delayed import unscheduled
-from broker_core.clients.cluster.send.plan import ANY_LANE, plan_pieces
+from broker_core.clients.cluster.send.plan import ANY_LANE, plan_send_units
 from broker_core.clients.cluster.send.sender import Sender
 from broker_core.clients.cluster.send.transactions import ClusterHalf, as_halves, half_message
 from broker_core.codec import layout
@@ -36,16 +36,16 @@ from broker_core.wire.remoting.frame import RemotingProtocolError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.encode import Outgoing
+    from broker_core.codec.encode import MessageBatch
 
 _PART_BYTES = 64 * 1024 * 1024
 _MODES_OF_FLUSH = (None, "async", "sync")
 
 
-class Writing:
+class MessageSender:
     """All that writes messages; thread-safe."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: ClientInstance) -> None:
         self._directory = directory
         self._settings = directory.settings
         self.sender = Sender(directory)
@@ -91,7 +91,7 @@ class Writing:
             physical_offset=PhysicalOffset(physical_offset),
         )
 
-    def append(self, messages: Outgoing, flush: str | None) -> AppendResult:
+    def append(self, messages: MessageBatch, flush: str | None) -> AppendResult:
         """Send a batch and wait until all of it is acknowledged.
 
         `sizes` of the result are as sent, without what brokers add; its time is ours.
@@ -115,16 +115,16 @@ class Writing:
             queue_ids, queue_offsets, physical_offsets, _record_sizes(messages), _now_ms()
         )
 
-    def prepare(self, messages: Outgoing, group: str) -> list[ClusterHalf]:
+    def prepare(self, messages: MessageBatch, group: str) -> list[ClusterHalf]:
         """Send a batch as half messages of a producer group; where they lie, in order."""
         halves: list[ClusterHalf | None] = [None] * len(messages)
         for receipt in self._deliver(as_halves(messages, group), group, False):
             halves[int(receipt.piece.rows[0])] = half_message(receipt, group)
         return [half for half in halves if half is not None]
 
-    def _deliver(self, messages: Outgoing, group: str, is_sync: bool) -> list[Receipt]:
+    def _deliver(self, messages: MessageBatch, group: str, is_sync: bool) -> list[SendReceipt]:
         settings = self._settings
-        pieces = plan_pieces(messages, settings.batch_bytes, settings.max_message_size)
+        pieces = plan_send_units(messages, settings.batch_bytes, settings.max_message_size)
         receipts = self.sender.send(pieces, group, is_sync=is_sync)
         for receipt in receipts:
             if receipt.piece.is_visible:
@@ -138,7 +138,7 @@ class Writing:
         lanes = self._directory.routes.find(topic).writable()
         return index_hash(java_hash(sharding_key)) % max(1, len(lanes))
 
-    def _compressed(self, message: Outgoing) -> Outgoing:
+    def _compressed(self, message: MessageBatch) -> MessageBatch:
         """A single message as the settings want it stored."""
         kind, (body,) = self._settings.compression, message.bodies.to_pylist()
         if kind == "none" or len(body) < self._settings.compression_threshold:
@@ -161,7 +161,7 @@ def _delay(topic: str, level: int) -> str:
     return str(level)
 
 
-def _physical_offsets(receipt: Receipt) -> NDArray[np.int64]:
+def _physical_offsets(receipt: SendReceipt) -> NDArray[np.int64]:
     try:
         return receipt.answer.physical_offsets(len(receipt.piece.rows))
     except ValueError as error:
@@ -169,7 +169,7 @@ def _physical_offsets(receipt: Receipt) -> NDArray[np.int64]:
         raise RemotingProtocolError(text) from error
 
 
-def _record_sizes(messages: Outgoing) -> NDArray[np.int32]:
+def _record_sizes(messages: MessageBatch) -> NDArray[np.int32]:
     topics = np.array([len(topic.encode()) for topic in messages.topics], dtype=np.int64)
     lengths = span_arrays(messages.bodies)[2] + messages.property_parts.lengths
     sizes = layout.MIN_RECORD_BYTES + lengths + topics[messages.topic_codes]

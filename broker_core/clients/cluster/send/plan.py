@@ -29,7 +29,7 @@ from broker_core.wire.remoting.batch_codec import ENTRY_OVERHEAD_BYTES, encode_e
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.encode import Outgoing
+    from broker_core.codec.encode import MessageBatch
 
 ANY_LANE = -(1 << 31)
 """The lane of messages that may go to any queue, those of another broker if one fails."""
@@ -44,7 +44,7 @@ _BODIES_PER_REQUEST = 20
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class SendUnit:
     """Messages for one request. `rows` are their numbers in the batch they came from.
 
     `body` is the request's body: entries (batch_body.py), or of a single message its own, with
@@ -69,7 +69,9 @@ class Piece:
         return self.properties is not None
 
 
-def plan_pieces(messages: Outgoing, batch_bytes: int, max_message_bytes: int) -> list[Piece]:
+def plan_send_units(
+    messages: MessageBatch, batch_bytes: int, max_message_bytes: int
+) -> list[SendUnit]:
     """Cut a batch into pieces; IllegalMessageError for one that RocketMQ would refuse."""
     _check_sizes(messages, max_message_bytes)
     order = np.lexsort((messages.queue_ids, messages.topic_codes)).astype(np.int64)
@@ -78,7 +80,7 @@ def plan_pieces(messages: Outgoing, batch_bytes: int, max_message_bytes: int) ->
     properties_lengths = arranged.property_parts.lengths
     sizes = ENTRY_OVERHEAD_BYTES + body_lengths + properties_lengths
     alone = _must_go_alone(arranged) | (sizes > min(batch_bytes, max_message_bytes))
-    pieces: list[Piece] = []
+    pieces: list[SendUnit] = []
     for start, stop in _runs(arranged, alone):
         if alone[start]:
             pieces += [_single(arranged, row, order) for row in range(start, stop)]
@@ -87,7 +89,7 @@ def plan_pieces(messages: Outgoing, batch_bytes: int, max_message_bytes: int) ->
     return pieces
 
 
-def _take(messages: Outgoing, order: NDArray[np.int64]) -> Outgoing:
+def _take(messages: MessageBatch, order: NDArray[np.int64]) -> MessageBatch:
     if bool((np.diff(order) == 1).all()):
         return messages
 
@@ -107,7 +109,7 @@ def _take(messages: Outgoing, order: NDArray[np.int64]) -> Outgoing:
     )
 
 
-def _evenly_packed(messages: Outgoing) -> Outgoing:
+def _evenly_packed(messages: MessageBatch) -> MessageBatch:
     """Compress the bodies that are not, where a mixture would fall into many small requests.
 
     All entries of a request are compressed alike, or none is.
@@ -130,7 +132,7 @@ def _evenly_packed(messages: Outgoing) -> Outgoing:
     return replace(messages, bodies=bodies, sys_flags=(flags & ~mask) | compression_flags(kind))
 
 
-def _must_go_alone(messages: Outgoing) -> NDArray[np.bool_]:
+def _must_go_alone(messages: MessageBatch) -> NDArray[np.bool_]:
     marked = pc.match_substring_regex(messages.property_texts, _ALONE)
     alone: NDArray[np.bool_] = pc.fill_null(marked, fill_value=False).to_numpy(zero_copy_only=False)
     retried = [topic.startswith(RETRY_PREFIX) for topic in messages.topics]
@@ -139,7 +141,7 @@ def _must_go_alone(messages: Outgoing) -> NDArray[np.bool_]:
     return alone
 
 
-def _runs(messages: Outgoing, alone: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+def _runs(messages: MessageBatch, alone: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
     """Stretches of messages that agree in topic, lane, system flags and in going alone."""
     count = len(messages)
     if not count:
@@ -154,8 +156,8 @@ def _runs(messages: Outgoing, alone: NDArray[np.bool_]) -> Iterator[tuple[int, i
 
 
 def _batches(
-    messages: Outgoing, start: int, stop: int, order: NDArray[np.int64], batch_bytes: int
-) -> Iterator[Piece]:
+    messages: MessageBatch, start: int, stop: int, order: NDArray[np.int64], batch_bytes: int
+) -> Iterator[SendUnit]:
     part = messages.slice(start, stop)
     data, bounds = encode_entries(part.bodies, part.property_texts, part.flags)
     at = 0
@@ -165,7 +167,7 @@ def _batches(
         if end == at + 1:
             yield _single(messages, start + at, order)
         else:
-            yield Piece(
+            yield SendUnit(
                 topic=messages.topics[int(part.topic_codes[0])],
                 lane=int(part.queue_ids[0]),
                 rows=order[start + at : start + end],
@@ -176,9 +178,9 @@ def _batches(
         at = end
 
 
-def _single(messages: Outgoing, row: int, order: NDArray[np.int64]) -> Piece:
+def _single(messages: MessageBatch, row: int, order: NDArray[np.int64]) -> SendUnit:
     text = messages.property_texts[row].as_py() or b""
-    return Piece(
+    return SendUnit(
         topic=messages.topics[int(messages.topic_codes[row])],
         lane=int(messages.queue_ids[row]),
         rows=order[row : row + 1],
@@ -195,7 +197,7 @@ def _at(column: NDArray[np.int32] | NDArray[np.int64] | int, row: int) -> int:
     return column if isinstance(column, int) else int(column[row])
 
 
-def _check_sizes(messages: Outgoing, max_message_bytes: int) -> None:
+def _check_sizes(messages: MessageBatch, max_message_bytes: int) -> None:
     def refuse(row: int, what: str) -> None:
         topic = messages.topics[int(messages.topic_codes[row])]
         raise IllegalMessageError(

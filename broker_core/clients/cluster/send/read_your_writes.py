@@ -16,7 +16,7 @@ from broker_core.types import QueueRef
 _PATIENCE_MS = 2_000
 
 
-class Acknowledged:
+class ReadYourWrites:
     """The ends of queues as acknowledgements told them, until they have been seen; thread-safe."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from broker_core.clients.cluster.send.plan import Piece
+from broker_core.clients.cluster.send.plan import SendUnit
 from broker_core.errors import IllegalMessageError
 from broker_core.types import QueueRef
 from broker_core.wire.remoting.command import Command, Request, RequestCode, ResponseCode
@@ -35,7 +35,7 @@ _TEMPLATE = "TBW102"
 _OFFSET_DIGITS = 16
 
 
-def send_request(piece: Piece, queue: QueueRef, group: str) -> Request:
+def send_request(piece: SendUnit, queue: QueueRef, group: str) -> Request:
     """The request for a piece that goes to a queue."""
     ext = {
         "a": group,
@@ -58,7 +58,7 @@ def send_request(piece: Piece, queue: QueueRef, group: str) -> Request:
     return Request(RequestCode.SEND_MESSAGE_V2, ext, piece.body)
 
 
-def _properties_text(piece: Piece) -> str:
+def _properties_text(piece: SendUnit) -> str:
     assert piece.properties is not None, "a single message has them"
     try:
         return piece.properties.decode()

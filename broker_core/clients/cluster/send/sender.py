@@ -14,28 +14,30 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 
-from broker_core.clients.cluster.client_instance import Directory, asked
-from broker_core.clients.cluster.route.fault_tolerance import Faults
-from broker_core.clients.cluster.send.broker_share import BrokerShare, Outcome, Receipt
-from broker_core.clients.cluster.send.plan import ANY_LANE, Piece
+from broker_core.clients.cluster.client_instance import ClientInstance, asked
+from broker_core.clients.cluster.route.fault_tolerance import FaultTolerance
+from broker_core.clients.cluster.send.broker_share import BrokerShare, Outcome, SendReceipt
+from broker_core.clients.cluster.send.plan import ANY_LANE, SendUnit
 from broker_core.errors import PermissionDeniedError, RequestError, UnavailableError
 from broker_core.retry import Backoff, Deadline
 from broker_core.types import QueueRef
 from broker_core.wire.remoting.frame import RemotingProtocolError
 
-_Assigned = list[tuple[Piece, QueueRef]]
+_Assigned = list[tuple[SendUnit, QueueRef]]
 
 
 class Sender:
     """Sends pieces to a cluster; thread-safe. `unsure` counts messages that may be there twice."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: ClientInstance) -> None:
         self._directory = directory
-        self._faults = Faults()
+        self._faults = FaultTolerance()
         self._turns: dict[str, int] = {}
         self.unsure = 0
 
-    def send(self, pieces: Sequence[Piece], group: str, *, is_sync: bool = False) -> list[Receipt]:
+    def send(
+        self, pieces: Sequence[SendUnit], group: str, *, is_sync: bool = False
+    ) -> list[SendReceipt]:
         """Send all pieces and wait for all acknowledgements.
 
         With `is_sync` a piece that is stored but not confirmed as its broker was set up to confirm
@@ -46,7 +48,7 @@ class Sender:
             RequestError, IllegalMessageError: A broker refuses a message for good.
         """
         left = list(pieces)
-        receipts: list[Receipt] = []
+        receipts: list[SendReceipt] = []
         backoff = Backoff(first_s=0.01)
         patience_ms = self._directory.settings.send_timeout_ms
         patience = Deadline.after_ms(patience_ms)
@@ -72,7 +74,7 @@ class Sender:
         return receipts
 
     def _send_round(
-        self, pieces: Sequence[Piece], group: str, failing: set[str], is_sync: bool
+        self, pieces: Sequence[SendUnit], group: str, failing: set[str], is_sync: bool
     ) -> Iterator[tuple[str, Outcome]]:
         """Give each broker its share, side by side; names and what became of the shares."""
         try:
@@ -111,7 +113,7 @@ class Sender:
                 self._directory.routes.expire(failed)
         return share.outcome
 
-    def _assign(self, pieces: Sequence[Piece], failing: set[str]) -> dict[str, _Assigned]:
+    def _assign(self, pieces: Sequence[SendUnit], failing: set[str]) -> dict[str, _Assigned]:
         """Which queue each piece goes to, by broker, in order."""
         shares: dict[str, _Assigned] = {}
         lanes = {topic: self._lanes(topic) for topic in {piece.topic for piece in pieces}}
@@ -152,7 +154,7 @@ class Sender:
 
 
 def _too_late(
-    left: Sequence[Piece], patience_ms: int, failure: UnavailableError | None
+    left: Sequence[SendUnit], patience_ms: int, failure: UnavailableError | None
 ) -> UnavailableError:
     count = sum(len(piece.rows) for piece in left)
     topics = ", ".join(sorted({piece.topic for piece in left}))

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.clients.cluster.client_instance import Directory, asked
-from broker_core.clients.cluster.send.broker_share import Receipt
-from broker_core.codec.encode import Outgoing
+from broker_core.clients.cluster.client_instance import ClientInstance, asked
+from broker_core.clients.cluster.send.broker_share import SendReceipt
+from broker_core.codec.encode import MessageBatch
 from broker_core.codec.layout import SysFlag
 from broker_core.codec.properties.text import format_properties
 from broker_core.codec.property_names import PRODUCER_GROUP, TRANSACTION_PREPARED
@@ -50,7 +50,7 @@ class ClusterHalf(NamedTuple):
     transaction_id: str
 
 
-def as_halves(messages: Outgoing, group: str) -> Outgoing:
+def as_halves(messages: MessageBatch, group: str) -> MessageBatch:
     """The messages, marked as halves of a producer group."""
     marks = format_properties({TRANSACTION_PREPARED: "true", PRODUCER_GROUP: group})
     text = messages.property_texts
@@ -61,7 +61,7 @@ def as_halves(messages: Outgoing, group: str) -> Outgoing:
     return replace(messages, properties=joined, sys_flags=messages.sys_flags | _PREPARED)
 
 
-def half_message(receipt: Receipt, group: str) -> ClusterHalf:
+def half_message(receipt: SendReceipt, group: str) -> ClusterHalf:
     """What a broker's acknowledgement says of a half message."""
     try:
         (physical_offset,) = receipt.answer.physical_offsets(1).tolist()
@@ -78,10 +78,10 @@ def half_message(receipt: Receipt, group: str) -> ClusterHalf:
     )
 
 
-class Transactions:
+class ClusterTransactions:
     """Decisions on half messages."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: ClientInstance) -> None:
         self._directory = directory
 
     def end(self, halves: Sequence[ClusterHalf], *, is_commit: bool) -> None:

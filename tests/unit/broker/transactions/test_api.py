@@ -11,7 +11,7 @@ from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.transactions.producer import TransactionalProducer
 from broker_core.codec.property_names import DISCARD_TOPIC, HALF_TOPIC, TRANSACTION_CHECK_TIMES
 from broker_core.errors import IllegalTransitionError, RequestError, UnknownTransactionError
-from broker_core.types import Fate, HalfMessage, LogicalOffset
+from broker_core.types import HalfMessage, LocalTransactionState, LogicalOffset
 from tests.kit.fixtures import SIZES, extract
 from tests.kit.transactions import ManualClock, half_count, open_store, visible
 
@@ -23,16 +23,24 @@ TIMEOUT_MS, INTERVAL_MS, MAX_CHECKS = 6_000, 30_000, 15
 class Listener:
     """Says what it is told to; remembers what it was asked."""
 
-    def __init__(self, executes: Fate, checks: Fate = Fate.UNKNOWN) -> None:
+    def __init__(
+        self,
+        executes: LocalTransactionState,
+        checks: LocalTransactionState = LocalTransactionState.UNKNOWN,
+    ) -> None:
         self.executes = executes
         self.checks = checks
         self.asked: list[tuple[bytes, str]] = []
 
-    def execute(self, half: HalfMessage, body: bytes, properties: Mapping[str, str]) -> Fate:
+    def execute_local_transaction(
+        self, half: HalfMessage, body: bytes, properties: Mapping[str, str]
+    ) -> LocalTransactionState:
         assert half.topic == "t"
         return self.executes
 
-    def check(self, half: HalfMessage, body: bytes, properties: Mapping[str, str]) -> Fate:
+    def check_local_transaction(
+        self, half: HalfMessage, body: bytes, properties: Mapping[str, str]
+    ) -> LocalTransactionState:
         self.asked.append((body, properties[TRANSACTION_CHECK_TIMES]))
         return self.checks
 
@@ -69,7 +77,7 @@ def test_a_committed_message_is_visible_with_its_properties(broker: EmbeddedBrok
     half = prepare(broker)
     before = visible(broker)
 
-    broker.transactions.end(half, Fate.COMMIT)
+    broker.transactions.end(half, LocalTransactionState.COMMIT)
 
     rows = broker.read("t", queue_id=1, columns=["body", "tags", "msgId", "properties"])
     assert before == []
@@ -85,17 +93,17 @@ def test_a_committed_message_is_visible_with_its_properties(broker: EmbeddedBrok
     }
 
 
-@pytest.mark.parametrize("fate", [Fate.ROLLBACK, Fate.UNKNOWN])
-def test_any_other_end_shows_nothing(broker: EmbeddedBroker, fate: Fate) -> None:
+@pytest.mark.parametrize("fate", [LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN])
+def test_any_other_end_shows_nothing(broker: EmbeddedBroker, fate: LocalTransactionState) -> None:
     broker.transactions.end(prepare(broker), fate)
 
     assert visible(broker) == []
 
 
-@pytest.mark.parametrize("first", [Fate.COMMIT, Fate.ROLLBACK])
-@pytest.mark.parametrize("second", [Fate.COMMIT, Fate.ROLLBACK])
+@pytest.mark.parametrize("first", [LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK])
+@pytest.mark.parametrize("second", [LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK])
 def test_a_decided_message_is_not_decided_again(
-    broker: EmbeddedBroker, first: Fate, second: Fate
+    broker: EmbeddedBroker, first: LocalTransactionState, second: LocalTransactionState
 ) -> None:
     half = prepare(broker)
     broker.transactions.end(half, first)
@@ -118,14 +126,19 @@ def test_what_is_no_half_message_of_the_group_is_refused(
     strange = replace(prepare(broker), **change)  # type: ignore[arg-type]  # each fits its field
 
     with pytest.raises(UnknownTransactionError, match="There is no half message"):
-        broker.transactions.end(strange, Fate.COMMIT)
+        broker.transactions.end(strange, LocalTransactionState.COMMIT)
 
 
 @pytest.mark.parametrize(
-    ("fate", "expected"), [(Fate.COMMIT, [b"m"]), (Fate.ROLLBACK, []), (Fate.UNKNOWN, [])]
+    ("fate", "expected"),
+    [
+        (LocalTransactionState.COMMIT, [b"m"]),
+        (LocalTransactionState.ROLLBACK, []),
+        (LocalTransactionState.UNKNOWN, []),
+    ],
 )
 def test_a_producer_ends_a_message_as_its_listener_says(
-    broker: EmbeddedBroker, fate: Fate, expected: list[bytes]
+    broker: EmbeddedBroker, fate: LocalTransactionState, expected: list[bytes]
 ) -> None:
     producer = TransactionalProducer(broker, "g", Listener(fate))
 
@@ -136,11 +149,13 @@ def test_a_producer_ends_a_message_as_its_listener_says(
 
 def test_a_listener_that_raises_leaves_the_message_open(broker: EmbeddedBroker) -> None:
     class Broken(Listener):
-        def execute(self, half: HalfMessage, body: bytes, properties: Mapping[str, str]) -> Fate:
+        def execute_local_transaction(
+            self, half: HalfMessage, body: bytes, properties: Mapping[str, str]
+        ) -> LocalTransactionState:
             message = "no local transaction today"
             raise OSError(message)
 
-    producer = TransactionalProducer(broker, "g", Broken(Fate.COMMIT))
+    producer = TransactionalProducer(broker, "g", Broken(LocalTransactionState.COMMIT))
 
     with pytest.raises(OSError, match="today"):
         producer.send("t", b"m")
@@ -148,11 +163,14 @@ def test_a_listener_that_raises_leaves_the_message_open(broker: EmbeddedBroker) 
     assert broker.transactions.check_back().waiting == 1
 
 
-@pytest.mark.parametrize(("fate", "expected"), [(Fate.COMMIT, [b"m"]), (Fate.ROLLBACK, [])])
+@pytest.mark.parametrize(
+    ("fate", "expected"),
+    [(LocalTransactionState.COMMIT, [b"m"]), (LocalTransactionState.ROLLBACK, [])],
+)
 def test_check_back_asks_the_listener_about_what_stayed_open(
-    broker: EmbeddedBroker, clock: ManualClock, fate: Fate, expected: list[bytes]
+    broker: EmbeddedBroker, clock: ManualClock, fate: LocalTransactionState, expected: list[bytes]
 ) -> None:
-    listener = Listener(Fate.UNKNOWN, checks=fate)
+    listener = Listener(LocalTransactionState.UNKNOWN, checks=fate)
     TransactionalProducer(broker, "g", listener).send("t", b"m")
 
     young = broker.transactions.check_back()
@@ -169,7 +187,7 @@ def test_check_back_asks_the_listener_about_what_stayed_open(
 def test_an_undecided_message_is_given_up_after_fifteen_checks(
     broker: EmbeddedBroker, clock: ManualClock
 ) -> None:
-    listener = Listener(Fate.UNKNOWN)
+    listener = Listener(LocalTransactionState.UNKNOWN)
     TransactionalProducer(broker, "g", listener).send("t", b"m")
     clock.advance(TIMEOUT_MS + 1)
 
@@ -185,7 +203,7 @@ def test_an_undecided_message_is_given_up_after_fifteen_checks(
 
 
 def test_rounds_in_quick_succession_ask_once(broker: EmbeddedBroker, clock: ManualClock) -> None:
-    listener = Listener(Fate.UNKNOWN)
+    listener = Listener(LocalTransactionState.UNKNOWN)
     TransactionalProducer(broker, "g", listener).send("t", b"m")
     clock.advance(TIMEOUT_MS + 1)
 
@@ -203,19 +221,19 @@ def test_the_first_handle_of_a_message_that_was_put_back_is_no_longer_good(
     broker.transactions.check_back()
 
     with pytest.raises(IllegalTransitionError):
-        broker.transactions.end(half, Fate.COMMIT)
+        broker.transactions.end(half, LocalTransactionState.COMMIT)
 
     assert visible(broker) == []
 
 
 def test_progress_is_kept_where_apache_keeps_it(broker: EmbeddedBroker) -> None:
     for number in range(3):
-        broker.transactions.end(prepare(broker, b"%d" % number), Fate.ROLLBACK)
+        broker.transactions.end(prepare(broker, b"%d" % number), LocalTransactionState.ROLLBACK)
     open_half = prepare(broker)
 
     broker.transactions.check_back()
     while_open = broker.consumer_offsets("CID_RMQ_SYS_TRANS", HALF_TOPIC)
-    broker.transactions.end(open_half, Fate.COMMIT)
+    broker.transactions.end(open_half, LocalTransactionState.COMMIT)
     broker.transactions.check_back()
     after = broker.consumer_offsets("CID_RMQ_SYS_TRANS", HALF_TOPIC)
 
@@ -227,7 +245,7 @@ def test_a_message_that_another_broker_checks_can_not_be_ended(broker: EmbeddedB
     broker.commit_offset("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0, half.half_offset + 1)
 
     with pytest.raises(IllegalTransitionError, match="another broker"):
-        broker.transactions.end(half, Fate.COMMIT)
+        broker.transactions.end(half, LocalTransactionState.COMMIT)
 
 
 def test_open_transactions_of_apache_are_checked_until_they_are_given_up(
@@ -236,7 +254,7 @@ def test_open_transactions_of_apache_are_checked_until_they_are_given_up(
     root = extract("transactions-5.5", tmp_path)
     settings = {**SIZES, "transactionCheckMax": 2, "fileReservedTime": 10**6}
     with EmbeddedBroker.open("apache", root, mode="rw", config=settings) as broker:
-        listener = Listener(Fate.UNKNOWN, checks=Fate.COMMIT)
+        listener = Listener(LocalTransactionState.UNKNOWN, checks=LocalTransactionState.COMMIT)
         before = visible(broker, "Tx")
         halves = half_count(broker)
 
@@ -258,7 +276,10 @@ def test_open_transactions_of_apache_are_committed_as_their_producer_says(
     settings = {**SIZES, "transactionCheckMax": 9, "fileReservedTime": 10**6}
     with EmbeddedBroker.open("apache", root, mode="rw", config=settings) as broker:
         before = visible(broker, "Tx")
-        broker.transactions.listen("tx-producer", Listener(Fate.UNKNOWN, checks=Fate.COMMIT))
+        broker.transactions.listen(
+            "tx-producer",
+            Listener(LocalTransactionState.UNKNOWN, checks=LocalTransactionState.COMMIT),
+        )
 
         report = broker.transactions.check_back()
 

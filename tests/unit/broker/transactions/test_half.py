@@ -14,7 +14,7 @@ from broker_core.broker.transactions.half import (
     put_back,
     read_halves,
 )
-from broker_core.codec.encode import Encoded, Outgoing, encode
+from broker_core.codec.encode import EncodedRecords, MessageBatch, encode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.layout import SysFlag
 from broker_core.codec.properties.text import format_properties
@@ -67,7 +67,7 @@ def apache(tmp_path: Path) -> Apache:
     return Apache(tmp_path, "transactions-5.5")
 
 
-def placed_as(encoded: Encoded, originals: list[Record]) -> list[bytes]:
+def placed_as(encoded: EncodedRecords, originals: list[Record]) -> list[bytes]:
     """Our records with the offsets and the time that Apache's broker gave its own."""
     offsets = np.array([record.queue_offset for record in originals])
     places = np.array([record.physical_offset for record in originals])
@@ -145,13 +145,13 @@ def test_halves_of_4_9_with_their_properties_in_any_order_are_understood(tmp_pat
             assert (record.body, record.flag) == (theirs.body, theirs.flag)
 
 
-def _decoded(encoded: Encoded) -> list[Record]:
+def _decoded(encoded: EncodedRecords) -> list[Record]:
     return [decode_record(encoded.buffer.data, int(start)) for start in encoded.starts]
 
 
-def _messages(properties: list[bytes], topics: list[str], queues: list[int]) -> Outgoing:
+def _messages(properties: list[bytes], topics: list[str], queues: list[int]) -> MessageBatch:
     distinct = sorted(set(topics))
-    return Outgoing(
+    return MessageBatch(
         topics=distinct,
         topic_codes=np.array([distinct.index(topic) for topic in topics], dtype=np.int32),
         queue_ids=np.array(queues, dtype=np.int32),
@@ -162,7 +162,7 @@ def _messages(properties: list[bytes], topics: list[str], queues: list[int]) -> 
     )
 
 
-def _stored(messages: Outgoing, physical_offset: int = 0) -> FrameBatch:
+def _stored(messages: MessageBatch, physical_offset: int = 0) -> FrameBatch:
     encoded = encode(messages)
     offsets = np.arange(5, 5 + len(messages))
     encoded.patch(offsets, encoded.starts + physical_offset, 99)

@@ -17,7 +17,7 @@ from broker_core.broker.transactions.half_blocks import (
     blocks_of,
 )
 from broker_core.broker.transactions.unpack import Visible, visible
-from broker_core.codec.encode import Outgoing
+from broker_core.codec.encode import MessageBatch
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.layout import MAX_PROPERTIES_BYTES, SysFlag
@@ -50,10 +50,10 @@ def message(number: int, *, topic: str = "t", queue_id: int = 1, body: bytes = b
     )
 
 
-def outgoing(records: Sequence[Record]) -> Outgoing:
+def outgoing(records: Sequence[Record]) -> MessageBatch:
     """The same messages as a sink would hand them over."""
     topics = sorted({record.topic for record in records})
-    return Outgoing(
+    return MessageBatch(
         topics=topics,
         topic_codes=np.array([topics.index(r.topic) for r in records], dtype=np.int32),
         queue_ids=np.array([record.queue_id for record in records], dtype=np.int32),

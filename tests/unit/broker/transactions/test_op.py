@@ -14,7 +14,7 @@ from broker_core.broker.transactions.op import (
     op_bodies,
     op_messages,
 )
-from broker_core.codec.encode import Outgoing, encode
+from broker_core.codec.encode import MessageBatch, encode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.property_names import OP_TOPIC
@@ -26,7 +26,7 @@ from tests.kit.fixtures import extract
 pytestmark = pytest.mark.usefixtures("either_way")
 
 
-def _frames(messages: Outgoing) -> FrameBatch:
+def _frames(messages: MessageBatch) -> FrameBatch:
     encoded = encode(messages)
     offsets = np.arange(len(messages), dtype=np.int64) + 40
     encoded.patch(offsets, encoded.starts, 1)
@@ -37,7 +37,7 @@ def _bodies(*bodies: bytes) -> FrameBatch:
     nothing = np.zeros(len(bodies), dtype=np.int32)
     empty = pa.array([b""] * len(bodies), type=pa.binary())
     return _frames(
-        Outgoing((OP_TOPIC,), nothing, nothing, pa.array(bodies, type=pa.binary()), empty)
+        MessageBatch((OP_TOPIC,), nothing, nothing, pa.array(bodies, type=pa.binary()), empty)
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.codec.encode import Encoded
+from broker_core.codec.encode import EncodedRecords
 from broker_core.codec.properties.checksum import fill_in, make_room
 from broker_core.codec.record import (
     Record,
@@ -19,21 +19,21 @@ from broker_core.codec.record import (
 )
 from broker_core.errors import IllegalMessageError
 from broker_core.store.io.segments import list_segments
-from broker_core.types import Fate
+from broker_core.types import LocalTransactionState
 from tests.kit import stores
 from tests.kit.records import records
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
 
-def joined(encoded: list[bytes]) -> Encoded:
+def joined(encoded: list[bytes]) -> EncodedRecords:
     sizes = np.array([len(each) for each in encoded], dtype=np.int32)
     starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])[: len(sizes)]
     buffer = np.frombuffer(b"".join(encoded), dtype=np.uint8).copy()
-    return Encoded(buffer, starts, sizes, 56)
+    return EncodedRecords(buffer, starts, sizes, 56)
 
 
-def split(found: Encoded) -> list[bytes]:
+def split(found: EncodedRecords) -> list[bytes]:
     ends = found.starts + found.sizes
     return [
         found.buffer[start:end].tobytes() for start, end in zip(found.starts, ends, strict=True)
@@ -88,7 +88,7 @@ def test_a_store_writes_checksums_if_it_is_told_to(tmp_path: Path) -> None:
             broker.send("orders", b"%d" % number, tags="A", keys=[f"k{number}"])
         broker.send("orders", b"later", delay_level=18)
         half = broker.transactions.prepare("orders", b"half", group="g", queue_id=1)
-        broker.transactions.end(half, Fate.COMMIT)
+        broker.transactions.end(half, LocalTransactionState.COMMIT)
         rows = broker.read("orders", 1, columns=["body", "physicalOffset", "storeSize"])
         assert rows["body"].to_pylist()[-1] == b"half"
         places = (

@@ -4,7 +4,13 @@ import pytest
 
 from broker_core.types import LogicalOffset, QueueRef
 from pyspark_rocketmq.errors import OptionError
-from pyspark_rocketmq.plan.bounded import Piece, narrow, plan_pieces, present, split_pieces
+from pyspark_rocketmq.plan.bounded import (
+    QueueRange,
+    narrow,
+    plan_queue_ranges,
+    present,
+    split_queue_ranges,
+)
 from pyspark_rocketmq.plan.offsets import MAX_LONG
 from pyspark_rocketmq.plan.positions import Bounds
 from pyspark_rocketmq.plan.pushdown import Predicate, Pushed
@@ -26,13 +32,13 @@ def ends(zero: int | None, one: int | None) -> Open:
 
 
 def test_open_ends_stay_open_also_of_empty_queues() -> None:
-    pieces = plan_pieces(ends(None, None), ends(None, None), BOUNDS, EVERYTHING)
+    pieces = plan_queue_ranges(ends(None, None), ends(None, None), BOUNDS, EVERYTHING)
 
-    assert pieces == [Piece(Q0, None, None), Piece(Q1, None, None)]
+    assert pieces == [QueueRange(Q0, None, None), QueueRange(Q1, None, None)]
 
 
 def test_equal_ends_hold_nothing() -> None:
-    pieces = plan_pieces(ends(20, 0), ends(20, 0), BOUNDS, EVERYTHING)
+    pieces = plan_queue_ranges(ends(20, 0), ends(20, 0), BOUNDS, EVERYTHING)
 
     assert pieces == []
 
@@ -43,45 +49,45 @@ def test_equal_ends_hold_nothing() -> None:
 )
 def test_a_read_can_t_run_backwards(start: int | None, end: int | None, numbers: str) -> None:
     with pytest.raises(OptionError, match=rf"RESOLVED_START_AFTER_END.*t/b/0.*{numbers}"):
-        plan_pieces(ends(start, None), ends(end, None), BOUNDS, EVERYTHING)
+        plan_queue_ranges(ends(start, None), ends(end, None), BOUNDS, EVERYTHING)
 
 
 def test_filters_choose_queues_and_offsets() -> None:
     pushed = Pushed(of_queue=(Predicate("queueId", "EqualTo", 0),), start=20, end=30)
 
-    pieces = plan_pieces(ends(None, None), ends(None, None), BOUNDS, pushed)
+    pieces = plan_queue_ranges(ends(None, None), ends(None, None), BOUNDS, pushed)
 
-    assert pieces == [Piece(Q0, None, None, LogicalOffset(20), LogicalOffset(30))]
+    assert pieces == [QueueRange(Q0, None, None, LogicalOffset(20), LogicalOffset(30))]
 
 
 def test_contradicting_filters_leave_no_piece() -> None:
     pushed = Pushed(start=30, end=20)
 
-    assert plan_pieces(ends(None, None), ends(None, None), BOUNDS, pushed) == []
+    assert plan_queue_ranges(ends(None, None), ends(None, None), BOUNDS, pushed) == []
 
 
 def test_no_split_is_made_without_need() -> None:
-    pieces = [Piece(Q0, None, None), Piece(Q1, None, None)]
+    pieces = [QueueRange(Q0, None, None), QueueRange(Q1, None, None)]
 
-    assert split_pieces(pieces, BOUNDS, min_tasks=2, max_messages=None) == pieces
+    assert split_queue_ranges(pieces, BOUNDS, min_tasks=2, max_messages=None) == pieces
 
 
 def test_a_default_read_is_split_by_what_is_there_and_its_outer_ends_stay_open() -> None:
-    pieces = [Piece(Q0, None, None), Piece(Q1, None, None)]
+    pieces = [QueueRange(Q0, None, None), QueueRange(Q1, None, None)]
 
-    cut = split_pieces(pieces, BOUNDS, min_tasks=None, max_messages=20)
+    cut = split_queue_ranges(pieces, BOUNDS, min_tasks=None, max_messages=20)
 
     low, middle, high = LogicalOffset(0), LogicalOffset(30), LogicalOffset(MAX_LONG)
     assert cut == [
-        Piece(Q0, None, None, low, middle),
-        Piece(Q0, None, None, middle, high),
-        Piece(Q1, None, None),
+        QueueRange(Q0, None, None, low, middle),
+        QueueRange(Q0, None, None, middle, high),
+        QueueRange(Q1, None, None),
     ]
     assert [present(piece, BOUNDS[piece.queue]).size for piece in cut] == [20, 20, 0]
 
 
 def test_a_window_only_shrinks() -> None:
-    piece = Piece(Q0, None, None, LogicalOffset(5), LogicalOffset(9))
+    piece = QueueRange(Q0, None, None, LogicalOffset(5), LogicalOffset(9))
 
     assert narrow(piece, LogicalOffset(3), LogicalOffset(20)) == piece
     assert narrow(piece, LogicalOffset(7)).low == 7

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from broker_core.codec.compression import decompress
-from broker_core.codec.encode import Outgoing
+from broker_core.codec.encode import MessageBatch
 from broker_core.codec.hashing.java import index_hash, java_hash
 from broker_core.codec.ids import UniqueIds
 from broker_core.codec.layout import SysFlag
@@ -66,7 +66,7 @@ def rows(**columns: list[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
-def compose(options: dict[str, str] | None = None, **columns: list[Any]) -> Outgoing:
+def compose(options: dict[str, str] | None = None, **columns: list[Any]) -> MessageBatch:
     batch = rows(**columns)
     given = {} if "topic" in columns else {"topic": "orders"}
     return composer(batch.schema.names, {**given, **(options or {})}).compose(batch)
@@ -78,11 +78,11 @@ def refusal(options: dict[str, str] | None = None, **columns: list[Any]) -> str:
     return str(caught.value)
 
 
-def topics(messages: Outgoing) -> list[str]:
+def topics(messages: MessageBatch) -> list[str]:
     return [messages.topics[code] for code in messages.topic_codes.tolist()]
 
 
-def properties(messages: Outgoing) -> list[dict[str, str]]:
+def properties(messages: MessageBatch) -> list[dict[str, str]]:
     found = [parse_properties(text) for text in messages.property_texts.to_pylist()]
     for each in found:
         each.pop("UNIQ_KEY")

@@ -16,7 +16,7 @@ from pyspark_rocketmq import client_cache, errors
 from pyspark_rocketmq.data_source import RocketMQDataSource
 from pyspark_rocketmq.options.options import SinkOptions
 from pyspark_rocketmq.sink.commit import abort, commit
-from pyspark_rocketmq.sink.identity import Identity
+from pyspark_rocketmq.sink.identity import WriteIdentity
 from pyspark_rocketmq.sink.schema import SinkColumns
 from pyspark_rocketmq.sink.task import SinkMessage, write_rows
 from pyspark_rocketmq.sink.writer import (
@@ -28,7 +28,7 @@ from pyspark_rocketmq.sink.writer import (
 from tests.kit.transactions import half_count, open_store, visible
 
 BODIES = StructType().add("body", StringType())
-IDENTITY = Identity(BatchRef("query:q", "", 3), "run-1", may_repeat=True)
+IDENTITY = WriteIdentity(BatchRef("query:q", "", 3), "run-1", may_repeat=True)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def rows(*bodies: str) -> list[pa.RecordBatch]:
 
 
 def write(
-    options: SinkOptions, *bodies: str, identity: Identity | None = IDENTITY, task: int = 0
+    options: SinkOptions, *bodies: str, identity: WriteIdentity | None = IDENTITY, task: int = 0
 ) -> SinkMessage:
     found = write_rows(options, SinkColumns("body"), rows(*bodies), identity, task=task)
     return cast("SinkMessage", pickle.loads(pickle.dumps(found)))  # as Spark sends it
@@ -168,7 +168,7 @@ def test_the_same_write_of_a_later_run_is_a_repeat(
     broker: EmbeddedBroker, options: SinkOptions
 ) -> None:
     commit(options, [write(options, "a")], is_foreach=True)
-    later = Identity(IDENTITY.batch, "run-2", may_repeat=True)
+    later = WriteIdentity(IDENTITY.batch, "run-2", may_repeat=True)
 
     commit(options, [write(options, "a", identity=later)], is_foreach=True)
 

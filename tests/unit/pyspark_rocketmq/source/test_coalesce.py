@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pyspark_rocketmq.source.coalesce import gathered
+from pyspark_rocketmq.source.coalesce import coalesce
 
 
 def batch(*bodies: bytes) -> pa.RecordBatch:
@@ -13,7 +13,7 @@ def test_batches_are_joined_until_they_are_more_than_half_of_what_they_may_be() 
     sizes = [3, 0, 3, 2, 9, 3, 3, 3, 1]
     batches = [batch(*[b"%d" % number] * size) for number, size in enumerate(sizes)]
 
-    joined = list(gathered(batches, rows=10, size_bytes=1 << 20))
+    joined = list(coalesce(batches, rows=10, size_bytes=1 << 20))
 
     assert [each.num_rows for each in joined] == [6, 2, 9, 6, 4]
     bodies = [body for each in joined for body in each.column("body").to_pylist()]
@@ -23,7 +23,7 @@ def test_batches_are_joined_until_they_are_more_than_half_of_what_they_may_be() 
 def test_large_rows_are_joined_by_bytes() -> None:
     batches = [batch(b"x" * 1000) for _ in range(5)]
 
-    joined = gathered(batches, rows=100, size_bytes=3500)
+    joined = coalesce(batches, rows=100, size_bytes=3500)
 
     assert [each.num_rows for each in joined] == [2, 2, 1]
 
@@ -31,10 +31,10 @@ def test_large_rows_are_joined_by_bytes() -> None:
 def test_a_batch_that_is_large_enough_is_not_copied() -> None:
     whole = batch(b"x", b"y")
 
-    [found] = gathered([whole], rows=3, size_bytes=1 << 20)
+    [found] = coalesce([whole], rows=3, size_bytes=1 << 20)
 
     assert found is whole
 
 
 def test_no_rows_are_no_batches() -> None:
-    assert list(gathered([batch()], rows=10, size_bytes=10)) == []
+    assert list(coalesce([batch()], rows=10, size_bytes=10)) == []

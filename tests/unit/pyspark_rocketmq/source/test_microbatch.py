@@ -18,7 +18,7 @@ from pyspark_rocketmq.plan.admission import Limits
 from pyspark_rocketmq.plan.offsets import SourceOffset
 from pyspark_rocketmq.source.group_progress import GroupProgress
 from pyspark_rocketmq.source.microbatch import IDLE_PAUSE_MS, MicroBatches
-from pyspark_rocketmq.source.offset_reader import Queues
+from pyspark_rocketmq.source.offset_reader import OffsetReader
 from tests.kit.clock import ManualClock
 from tests.kit.memory_broker import MemoryBroker
 
@@ -36,7 +36,7 @@ class Run:
         self.options = SourceOptions.parse(texts).for_stream()
         self.clock = ManualClock()
         opener: Any = lambda: broker  # noqa: E731 - a Broker as far as the source needs one
-        queues = Queues(opener, "memory:", self.options.retry, self.clock)
+        queues = OffsetReader(opener, "memory:", self.options.retry, self.clock)
         group = self.options.consumer_group if self.options.commit_offsets else None
         progress = GroupProgress(opener, group) if group else None
         self.batches = MicroBatches(self.options, queues, self.clock, progress)

@@ -10,8 +10,8 @@ from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.types import LogicalOffset, QueueRef
 from pyspark_rocketmq.errors import DataLossError
 from pyspark_rocketmq.options.options import SourceOptions
-from pyspark_rocketmq.plan.bounded import Piece
-from pyspark_rocketmq.source.partition_reader import PieceReader
+from pyspark_rocketmq.plan.bounded import QueueRange
+from pyspark_rocketmq.source.partition_reader import PartitionReader
 from tests.kit import stores
 from tests.kit.memory_broker import MemoryBroker
 
@@ -27,8 +27,8 @@ def broker() -> MemoryBroker:
     return broker
 
 
-def piece(start: int | None, end: int | None, **window: int) -> Piece:
-    return Piece(
+def piece(start: int | None, end: int | None, **window: int) -> QueueRange:
+    return QueueRange(
         QUEUE,
         None if start is None else LogicalOffset(start),
         None if end is None else LogicalOffset(end),
@@ -36,12 +36,12 @@ def piece(start: int | None, end: int | None, **window: int) -> Piece:
     )
 
 
-def read(broker: MemoryBroker, wanted: Piece, **options: str) -> list[int]:
+def read(broker: MemoryBroker, wanted: QueueRange, **options: str) -> list[int]:
     """The bodies of a piece, which are the messages' numbers."""
     texts = {"broker": "memory:", "subscribe": "t", "columns": "body,queueOffset"}
     parsed = SourceOptions.parse(texts | options)
     fake: Any = broker
-    batches = list(PieceReader(fake, parsed, parsed.message_filter).read(wanted))
+    batches = list(PartitionReader(fake, parsed, parsed.message_filter).read(wanted))
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert all(int(row["body"]) == row["queueOffset"] for row in rows)
     return [row["queueOffset"] for row in rows]
@@ -67,7 +67,7 @@ def test_the_end_of_a_piece_is_one_line_in_the_log(
             store.send("t", b"x", tags="AB"[number % 2])
         for texts in ({"tags": "A"}, {}):
             options = SourceOptions.parse({"broker": "m", "subscribe": "t"} | texts)
-            list(PieceReader(store, options, options.message_filter).read(piece(2, 10)))
+            list(PartitionReader(store, options, options.message_filter).read(piece(2, 10)))
 
     filtered, whole = [record.getMessage() for record in caplog.records]
     assert filtered.startswith(f"event=piece_read queue={QUEUE} start=2 end=10 rows=4 ")
@@ -98,7 +98,7 @@ def test_batches_have_the_asked_for_rows(broker: MemoryBroker) -> None:
     options = SourceOptions.parse({"broker": "m", "subscribe": "t", "batchRows": "4"})
     fake: Any = broker
 
-    sizes = [len(batch) for batch in PieceReader(fake, options, None).read(piece(0, 10))]
+    sizes = [len(batch) for batch in PartitionReader(fake, options, None).read(piece(0, 10))]
 
     assert sizes == [4, 4, 2]
 

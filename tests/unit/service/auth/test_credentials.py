@@ -18,7 +18,7 @@ from broker_core.service.auth.credentials import (
     hash_secret,
     parse_credentials,
 )
-from broker_core.service.auth.identity import Identity, Right, Rule
+from broker_core.service.auth.identity import Right, Rule, UserIdentity
 
 HASHED = hash_secret("hush")
 
@@ -163,7 +163,7 @@ def test_no_credentials_are_asked_for(metadata: Any) -> None:
 
 
 def test_rules_say_what_may_be_done_where() -> None:
-    someone = Identity(
+    someone = UserIdentity(
         "etl",
         (
             Rule("orders-*", frozenset({Right.PUBLISH})),
@@ -182,4 +182,4 @@ def test_rules_say_what_may_be_done_where() -> None:
     with pytest.raises(PermissionDeniedError, match="whole broker"):
         someone.require_everywhere(Right.ADMIN)
     with pytest.raises(PermissionDeniedError, match="any topic"):
-        Identity("nobody").require_somewhere(Right.PUBLISH)
+        UserIdentity("nobody").require_somewhere(Right.PUBLISH)

@@ -14,7 +14,7 @@ from broker_core.store.index import writer
 from broker_core.store.index.file import HEADER_BYTES, SLOT, list_index_files
 from broker_core.store.index.slots import SlotTable
 from broker_core.store.index.writer import Chained, IndexWriter, chained, chained_compiled
-from broker_core.store.io.file_handles import OpenFiles
+from broker_core.store.io.file_handles import FileHandles
 from broker_core.store.io.files import OsFiles
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ LARGEST = (1 << 31) - 1
 def mapped_table(path: Path, values: NDArray[np.int32]) -> SlotTable:
     """A table of these values, mapped."""
     path.write_bytes(bytes(HEADER_BYTES) + values.astype(SLOT).tobytes())
-    table = SlotTable(path, OpenFiles(OsFiles()), len(values))
+    table = SlotTable(path, FileHandles(OsFiles()), len(values))
     table.held(np.arange(min(len(values), 3000), dtype=np.int64))
     assert table.mapped(len(values)) is not None
     return table
@@ -114,7 +114,7 @@ def test_columns_may_be_parts_of_others(tmp_path: Path) -> None:
 def put_all(directory: Path, sizes: list[int], below: int, slots: int, entries: int) -> list[bytes]:
     """Put batches of keys; the bytes of all files."""
     made = IndexWriter(
-        directory, OpenFiles(OsFiles()), slots=slots, entries=entries, clock_ms=lambda: 0
+        directory, FileHandles(OsFiles()), slots=slots, entries=entries, clock_ms=lambda: 0
     )
     done = 0
     for size in sizes:

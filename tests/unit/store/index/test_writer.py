@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from broker_core.codec.dispatch_request import dispatch_fields
+from broker_core.codec.dispatch_request import dispatch_requests
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.scan import walk
 from broker_core.errors import CorruptRecordError
@@ -23,7 +23,7 @@ from broker_core.store.index.file import (
     list_index_files,
 )
 from broker_core.store.index.writer import IndexPosition, IndexWriter, next_name, walk_back
-from broker_core.store.io.file_handles import OpenFiles
+from broker_core.store.io.file_handles import FileHandles
 from broker_core.store.io.files import Bytes, OsFiles
 from broker_core.store.io.segments import SegmentedLog
 from tests.kit import fixtures
@@ -35,7 +35,7 @@ Offsets = NDArray[np.int64]
 
 
 def writer(directory: Path, slots: int = 500, entries: int = 400) -> IndexWriter:
-    return IndexWriter(directory, OpenFiles(OsFiles()), slots=slots, entries=entries)
+    return IndexWriter(directory, FileHandles(OsFiles()), slots=slots, entries=entries)
 
 
 def index_keys(root: Path, *, index_tags: bool) -> Iterator[tuple[Keys, Offsets, Offsets]]:
@@ -53,7 +53,7 @@ def index_keys(root: Path, *, index_tags: bool) -> Iterator[tuple[Keys, Offsets,
             origin=segment.base,
         )
         if len(frames):
-            fields = dispatch_fields(frames, index_tags=index_tags)
+            fields = dispatch_requests(frames, index_tags=index_tags)
             keyed = fields.index_rows
             offsets, times = fields.physical_offsets[keyed], fields.store_timestamps[keyed]
             yield fields.index_hashes, offsets, times
@@ -149,7 +149,7 @@ def test_a_table_is_mapped_when_all_of_it_has_its_place_on_the_disk(
 ) -> None:
     slots, count = 50_000, 20_000
     files = TellingFiles(can_reserve=can_reserve)
-    made = IndexWriter(tmp_path, OpenFiles(files), slots=slots, entries=2 * count)
+    made = IndexWriter(tmp_path, FileHandles(files), slots=slots, entries=2 * count)
     hashes = np.arange(count, dtype=np.int32)
 
     made.put(hashes, np.arange(count, dtype=np.int64), np.full(count, 1, dtype=np.int64))

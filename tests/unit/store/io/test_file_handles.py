@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.store.io.file_handles import OpenFiles
+from broker_core.store.io.file_handles import FileHandles
 from broker_core.store.io.files import OsFiles
 
 
@@ -34,7 +34,7 @@ class CountingFiles(OsFiles):
 
 
 def test_created_file_is_whole_sparse_and_zero(tmp_path: Path) -> None:
-    handles = OpenFiles(OsFiles())
+    handles = FileHandles(OsFiles())
     path = tmp_path / "deep" / "er" / "file"
 
     handles.create(path, 1 << 30)
@@ -47,7 +47,7 @@ def test_created_file_is_whole_sparse_and_zero(tmp_path: Path) -> None:
 def test_creating_over_a_left_over_file_leaves_no_stale_byte(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"stale" * 100)
-    handles = OpenFiles(OsFiles())
+    handles = FileHandles(OsFiles())
 
     handles.create(path, 200)
 
@@ -57,7 +57,7 @@ def test_creating_over_a_left_over_file_leaves_no_stale_byte(tmp_path: Path) -> 
 
 def test_least_recently_used_descriptor_is_closed(tmp_path: Path) -> None:
     files = CountingFiles()
-    handles = OpenFiles(files, limit=2)
+    handles = FileHandles(files, limit=2)
     a, b, c = (tmp_path / name for name in "abc")
     handles.create(a, 1)
     handles.create(b, 1)
@@ -75,7 +75,7 @@ def test_least_recently_used_descriptor_is_closed(tmp_path: Path) -> None:
 
 
 def test_writing_to_a_missing_file_is_an_error_and_creates_nothing(tmp_path: Path) -> None:
-    handles = OpenFiles(OsFiles())
+    handles = FileHandles(OsFiles())
 
     with pytest.raises(FileNotFoundError):
         handles.write(tmp_path / "a", b"1", 0)
@@ -84,7 +84,7 @@ def test_writing_to_a_missing_file_is_an_error_and_creates_nothing(tmp_path: Pat
 
 
 def test_deleting_twice_is_fine(tmp_path: Path) -> None:
-    handles = OpenFiles(OsFiles())
+    handles = FileHandles(OsFiles())
     handles.create(tmp_path / "a", 1)
 
     handles.delete(tmp_path / "a")
@@ -95,7 +95,7 @@ def test_deleting_twice_is_fine(tmp_path: Path) -> None:
 
 
 def test_every_write_is_noted_once_until_taken(tmp_path: Path) -> None:
-    handles = OpenFiles(OsFiles())
+    handles = FileHandles(OsFiles())
     a, b = tmp_path / "a", tmp_path / "b"
     handles.create(a, 10)
     handles.create(b, 10)
@@ -113,7 +113,7 @@ def test_every_write_is_noted_once_until_taken(tmp_path: Path) -> None:
 
 def test_fsync_takes_a_file_off_the_note_but_not_its_name(tmp_path: Path) -> None:
     files = CountingFiles()
-    handles = OpenFiles(files)
+    handles = FileHandles(files)
     path = tmp_path / "a"
     handles.create(path, 10)
 
@@ -126,7 +126,7 @@ def test_fsync_takes_a_file_off_the_note_but_not_its_name(tmp_path: Path) -> Non
 
 
 def test_renamed_file_is_noted_under_its_final_name(tmp_path: Path) -> None:
-    handles = OpenFiles(OsFiles())
+    handles = FileHandles(OsFiles())
     handles.create(tmp_path / "tmp", 10)
 
     handles.rename(tmp_path / "tmp", tmp_path / "final")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from broker_core.store.io.page_residency import MappedMemory, held_bytes
+from broker_core.store.io.page_residency import PageResidency, held_bytes
 from broker_core.store.io.segments import map_file
 
 MIB = 1 << 20
@@ -34,7 +34,7 @@ def growth_mib(before: int | None) -> float:
 
 def test_pages_of_small_records_are_kept_up_to_a_limit(mapped: NDArray[np.uint8]) -> None:
     before = held_bytes()
-    memory = MappedMemory(kept_bytes=16 * MIB)
+    memory = PageResidency(kept_bytes=16 * MIB)
 
     for start in range(0, 64 * MIB, 4 * MIB):
         touch(mapped, start, start + 4 * MIB)
@@ -47,7 +47,7 @@ def test_a_batch_that_spans_the_whole_file_keeps_what_may_be_kept(
     mapped: NDArray[np.uint8],
 ) -> None:
     before = held_bytes()
-    memory = MappedMemory(kept_bytes=16 * MIB)
+    memory = PageResidency(kept_bytes=16 * MIB)
 
     touch(mapped, 0, 64 * MIB)
     memory.has_read(mapped, 0, 64 * MIB, SMALL)
@@ -57,7 +57,7 @@ def test_a_batch_that_spans_the_whole_file_keeps_what_may_be_kept(
 
 def test_pages_of_large_records_are_let_go_of_at_once(mapped: NDArray[np.uint8]) -> None:
     before = held_bytes()
-    memory = MappedMemory(kept_bytes=64 * MIB)
+    memory = PageResidency(kept_bytes=64 * MIB)
 
     touch(mapped, 0, 64 * MIB)
     memory.has_read(mapped, 0, 64 * MIB, LARGE)
@@ -66,7 +66,7 @@ def test_pages_of_large_records_are_let_go_of_at_once(mapped: NDArray[np.uint8])
 
 
 def test_what_was_let_go_of_can_still_be_read(mapped: NDArray[np.uint8]) -> None:
-    memory = MappedMemory(kept_bytes=0)
+    memory = PageResidency(kept_bytes=0)
 
     memory.has_read(mapped, 0, 64 * MIB, LARGE)
 

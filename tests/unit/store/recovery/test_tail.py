@@ -7,13 +7,13 @@ import pytest
 from broker_core.store.recovery.tail import (
     SLOT_BYTES,
     SLOT_OFFSETS,
-    Tail,
+    TailMarker,
     TailState,
     boot_id,
     decode_tail,
 )
 
-TAIL = Tail(
+TAIL = TailMarker(
     TailState.CLEAN,
     generation=7,
     log_end=395_529,
@@ -30,7 +30,7 @@ TAIL = Tail(
 )
 
 
-def checkpoint(*tails: Tail) -> bytes:
+def checkpoint(*tails: TailMarker) -> bytes:
     page = bytearray(4096)
     for tail in tails:
         page[tail.slot_offset : tail.slot_offset + SLOT_BYTES] = tail.encode()

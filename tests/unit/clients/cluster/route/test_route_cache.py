@@ -9,7 +9,7 @@ import pytest
 
 from broker_core.clients.cluster.net.connections import Connections
 from broker_core.clients.cluster.route.name_servers import NameServers
-from broker_core.clients.cluster.route.route_cache import Routes
+from broker_core.clients.cluster.route.route_cache import RouteCache
 from broker_core.clients.cluster.topics import grow, spread
 from broker_core.errors import TopicNotFoundError, UnavailableError, UnsupportedError
 from broker_core.types import QueueRef
@@ -123,7 +123,7 @@ def test_route_is_looked_up_again_when_it_is_old() -> None:
     now = [0.0]
     broker = FakeBroker("broker-a", {"orders": 1})
     with FakeCluster(broker) as cluster:
-        routes = Routes(name_servers(cluster.name_server), lambda: now[0])
+        routes = RouteCache(name_servers(cluster.name_server), lambda: now[0])
         routes.find("orders")
         broker.topics["orders"] = 5
 
@@ -136,7 +136,7 @@ def test_route_is_looked_up_again_when_it_is_old() -> None:
 def test_known_route_outlives_the_name_servers() -> None:
     now = [0.0]
     with FakeCluster(FakeBroker("broker-a", {"orders": 1})) as cluster:
-        routes = Routes(name_servers(cluster.name_server), lambda: now[0])
+        routes = RouteCache(name_servers(cluster.name_server), lambda: now[0])
         routes.find("orders")
         cluster.name_server.close()
         now[0] = 31.0
@@ -148,7 +148,7 @@ def test_known_route_outlives_the_name_servers() -> None:
 
 def test_missing_topic_is_named() -> None:
     with FakeCluster(FakeBroker("broker-a", {"orders": 1})) as cluster:
-        routes = Routes(name_servers(cluster.name_server))
+        routes = RouteCache(name_servers(cluster.name_server))
 
         with pytest.raises(TopicNotFoundError, match="'payments'"):
             routes.find("payments")
@@ -157,7 +157,7 @@ def test_missing_topic_is_named() -> None:
 def test_topic_without_any_registered_broker_is_not_called_missing() -> None:
     with FakeCluster(FakeBroker("broker-a", {"orders": 1})) as cluster:
         cluster.registered.clear()
-        routes = Routes(name_servers(cluster.name_server))
+        routes = RouteCache(name_servers(cluster.name_server))
 
         with pytest.raises(UnavailableError, match="No broker is registered"):
             routes.find("orders")
@@ -166,7 +166,7 @@ def test_topic_without_any_registered_broker_is_not_called_missing() -> None:
 def test_broker_that_is_down_is_absent_and_its_queues_stay() -> None:
     brokers = FakeBroker("broker-a", {"orders": 1}), FakeBroker("broker-b", {"orders": 2})
     with FakeCluster(*brokers) as cluster:
-        routes = Routes(name_servers(cluster.name_server))
+        routes = RouteCache(name_servers(cluster.name_server))
         routes.find("orders")
         cluster.registered.remove("broker-b")
 
@@ -183,7 +183,7 @@ def test_broker_that_is_down_is_absent_and_its_queues_stay() -> None:
 def test_broker_that_is_up_without_the_topic_has_had_it_deleted() -> None:
     brokers = FakeBroker("broker-a", {"orders": 1}), FakeBroker("broker-b", {"orders": 2})
     with FakeCluster(*brokers) as cluster:
-        routes = Routes(name_servers(cluster.name_server))
+        routes = RouteCache(name_servers(cluster.name_server))
         routes.find("orders")
         del brokers[1].topics["orders"]
 
@@ -195,7 +195,7 @@ def test_broker_that_is_up_without_the_topic_has_had_it_deleted() -> None:
 
 def test_all_brokers_down_is_unavailable_not_missing() -> None:
     with FakeCluster(FakeBroker("broker-a", {"orders": 1}), FakeBroker("other", {})) as cluster:
-        routes = Routes(name_servers(cluster.name_server))
+        routes = RouteCache(name_servers(cluster.name_server))
         routes.find("orders")
         cluster.registered.remove("broker-a")
 
@@ -205,7 +205,7 @@ def test_all_brokers_down_is_unavailable_not_missing() -> None:
 
 def test_brokers_that_restart_are_waited_for_while_a_name_server_answers() -> None:
     with FakeCluster(FakeBroker("broker-a", {"orders": 1})) as cluster:
-        routes = Routes(name_servers(cluster.name_server))
+        routes = RouteCache(name_servers(cluster.name_server))
         cluster.registered.clear()
         with pytest.raises(UnavailableError, match="No broker is registered"):
             routes.await_brokers("orders", patience_ms=0)

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.clients.cluster.cluster import ClusterBroker
-from broker_core.clients.cluster.route.fault_tolerance import Faults
-from broker_core.clients.cluster.send.plan import ANY_LANE, plan_pieces
+from broker_core.clients.cluster.route.fault_tolerance import FaultTolerance
+from broker_core.clients.cluster.send.plan import ANY_LANE, plan_send_units
 from broker_core.clients.cluster.send.request import physical_offsets, send_request
 from broker_core.codec.compression import compress, compression_flags
-from broker_core.codec.encode import Outgoing
+from broker_core.codec.encode import MessageBatch
 from broker_core.codec.record import Record
 from broker_core.errors import (
     BrokerError,
@@ -44,11 +44,11 @@ def outgoing(
     queue_ids: Sequence[int] | int = 0,
     properties: Sequence[bytes] | None = None,
     sys_flags: Sequence[int] | None = None,
-) -> Outgoing:
+) -> MessageBatch:
     count = len(bodies)
     queues = [queue_ids] * count if isinstance(queue_ids, int) else list(queue_ids)
     texts = [b"UNIQ_KEY\x01u%d\x02" % number for number in range(count)]
-    return Outgoing(
+    return MessageBatch(
         topics=["orders"],
         topic_codes=np.zeros(count, dtype=np.int32),
         queue_ids=np.array(queues, dtype=np.int32),
@@ -108,7 +108,7 @@ def test_batch_is_written_as_a_real_broker_took_it() -> None:
     messages = outgoing([b"two", b"three", b"four"], properties=texts)
     messages = replace(messages, topics=["captured"], born_timestamps=1700000000001)
 
-    (piece,) = plan_pieces(messages, LIMIT, LIMIT)
+    (piece,) = plan_send_units(messages, LIMIT, LIMIT)
     request = send_request(piece, QueueRef("captured", "broker-a", 0), "captured-group")
 
     assert (request.code, request.ext, request.body) == (taken.code, taken.ext, taken.body)
@@ -137,7 +137,7 @@ def test_pieces_hold_every_message_once_and_keep_the_order_of_a_lane(
 ) -> None:
     batch = outgoing([bytes(size) for _, size in messages], [lane for lane, _ in messages])
 
-    pieces = plan_pieces(batch, 300, LIMIT)
+    pieces = plan_send_units(batch, 300, LIMIT)
 
     rows = [row for piece in pieces for row in piece.rows.tolist()]
     assert sorted(rows) == list(range(len(messages)))
@@ -153,7 +153,7 @@ def test_pieces_hold_every_message_once_and_keep_the_order_of_a_lane(
 def test_what_brokers_refuse_in_a_batch_goes_alone(text: bytes) -> None:
     texts = [b"", b"", text, b"", b""]
 
-    pieces = plan_pieces(outgoing([b"body"] * 5, properties=texts), LIMIT, LIMIT)
+    pieces = plan_send_units(outgoing([b"body"] * 5, properties=texts), LIMIT, LIMIT)
 
     assert [(piece.rows.tolist(), piece.is_single) for piece in pieces] == [
         ([0, 1], False),
@@ -165,13 +165,13 @@ def test_what_brokers_refuse_in_a_batch_goes_alone(text: bytes) -> None:
 def test_names_that_only_look_alike_stay_in_the_batch() -> None:
     batch = outgoing([b"a", b"b"], properties=[b"MYDELAY\x013\x02", b"x\x01DELAY\x02"])
 
-    (piece,) = plan_pieces(batch, LIMIT, LIMIT)
+    (piece,) = plan_send_units(batch, LIMIT, LIMIT)
 
     assert len(piece.rows) == 2
 
 
 def test_message_too_large_for_a_batch_goes_alone() -> None:
-    (piece,) = plan_pieces(outgoing([bytes(LIMIT)]), LIMIT, LIMIT)
+    (piece,) = plan_send_units(outgoing([bytes(LIMIT)]), LIMIT, LIMIT)
 
     assert piece.is_single
     assert len(piece.body) == LIMIT
@@ -181,7 +181,7 @@ def test_differently_packed_messages_do_not_share_a_request() -> None:
     zlib = compression_flags("zlib")
     bodies = [b"plain"] * 100 + [compress(b"packed", "zlib")]
 
-    pieces = plan_pieces(outgoing(bodies, sys_flags=[0] * 100 + [zlib]), LIMIT, LIMIT)
+    pieces = plan_send_units(outgoing(bodies, sys_flags=[0] * 100 + [zlib]), LIMIT, LIMIT)
 
     assert [(piece.sys_flag, len(piece.rows)) for piece in pieces] == [(0, 100), (zlib, 1)]
 
@@ -190,7 +190,7 @@ def test_mixture_is_packed_alike_rather_than_cut_to_pieces() -> None:
     zlib = compression_flags("zlib")
     bodies = [b"plain", compress(b"packed", "zlib")] * 10
 
-    (piece,) = plan_pieces(outgoing(bodies, sys_flags=[0, zlib] * 10), LIMIT, LIMIT)
+    (piece,) = plan_send_units(outgoing(bodies, sys_flags=[0, zlib] * 10), LIMIT, LIMIT)
 
     assert piece.sys_flag == zlib
     assert compress(b"plain", "zlib") in piece.body
@@ -205,10 +205,10 @@ def test_mixture_is_packed_alike_rather_than_cut_to_pieces() -> None:
     ],
 )
 def test_message_that_would_be_refused_stops_the_whole_batch(
-    batch: Outgoing, complaint: str
+    batch: MessageBatch, complaint: str
 ) -> None:
     with pytest.raises(IllegalMessageError, match=complaint):
-        plan_pieces(batch, 100, 100)
+        plan_send_units(batch, 100, 100)
 
 
 # The sending
@@ -496,7 +496,7 @@ def test_each_half_is_decided_at_its_broker(
 
 def test_slow_broker_is_left_alone_for_a_while() -> None:
     now = [0.0]
-    faults = Faults(lambda: now[0])
+    faults = FaultTolerance(lambda: now[0])
 
     faults.note("slow", 600)
     faults.note("quick", 20)
@@ -510,7 +510,7 @@ def test_slow_broker_is_left_alone_for_a_while() -> None:
 
 
 def test_when_all_are_slow_all_are_taken() -> None:
-    faults = Faults(lambda: 0.0)
+    faults = FaultTolerance(lambda: 0.0)
     faults.note_failure("a")
     faults.note_failure("b")
 
