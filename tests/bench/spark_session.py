@@ -16,9 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.bench.figure import Seconds
 from tests.bench.peers.kafka import connector_jars
-
-ROOT = Path(__file__).resolve().parents[2]
-
+from tests.kit.paths import PYTHONPATH
 
 _jars: list[str] = []
 
@@ -32,7 +30,7 @@ def load_kafka() -> None:
 def session(scratch: Path) -> Iterator[SparkSession]:
     """Spark on two threads."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(ROOT)
+    os.environ["PYTHONPATH"] = PYTHONPATH
     builder: SparkSession.Builder = SparkSession.builder  # a property that mypy takes for a call
     builder = (
         builder.master("local[2]")

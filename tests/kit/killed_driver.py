@@ -29,9 +29,9 @@ from pyspark.taskcontext import TaskContext
 
 from pyspark_rocketmq.data_source import RocketMQDataSource
 from pyspark_rocketmq.source.stream import RocketMQStreamReader
+from tests.kit.paths import PYTHONPATH
 
 STEPS = ("initial", "latest", "commit", "plan", "task", "write", "written")
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def kill_if(step: str, batch_id: int) -> None:
@@ -127,7 +127,7 @@ def main(arguments: list[str]) -> None:
         "KILL_AT": f"{step} {batch_id}",
         "KILL_PIDS": str(pids),
         "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": PYTHONPATH,
     }
     builder: SparkSession.Builder = SparkSession.builder
     spark = (

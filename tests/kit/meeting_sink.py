@@ -28,7 +28,7 @@ from pyspark_rocketmq.data_source import RocketMQDataSource
 from pyspark_rocketmq.sink.identity import BATCH_ID
 from pyspark_rocketmq.sink.task import SinkMessage
 from pyspark_rocketmq.sink.writer import RocketMQStreamWriter, RocketMQWriter
-from tests.kit.pipelines import ROOT, TIMEOUT_S, Pipeline
+from tests.kit.pipelines import TIMEOUT_S, Pipeline
 from tests.kit.two_hosts import two_hosts
 
 NAME = "rocketmq-meeting"
@@ -120,7 +120,7 @@ def main(arguments: list[str]) -> None:
     folder = Path(arguments[0])
     pipeline = Pipeline(folder)
     options = {"broker": pipeline.address, "topic": "out", "meetings": str(folder / "meetings")}
-    with two_hosts(folder, ROOT) as spark:
+    with two_hosts(folder) as spark:
         spark.dataSource.register(MeetingSource)
         query = (
             pipeline.frame(spark)

@@ -18,9 +18,9 @@ from broker_core.store.check.store import check
 from broker_core.store.settings import StoreSettings
 from tests.contract.conftest import AnyBroker
 from tests.kit.dying_sink import NAME, Control, DyingSource
+from tests.kit.paths import PYTHONPATH, ROOT
 from tests.kit.transactions import SMALL_FILES, open_store, visible
 
-ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 240
 PER_BATCH = 8
 
@@ -129,7 +129,7 @@ def driver(folder: Path, master: str = "local[2]") -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.kit.pipelines", str(folder), master],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, "PYSPARK_PYTHON": sys.executable},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

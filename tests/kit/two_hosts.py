@@ -17,6 +17,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from tests.kit.paths import PYTHONPATH
+
 HOSTS = ("127.0.0.1", "localhost")
 EXECUTOR_MB = 512
 SETTINGS = {
@@ -39,12 +41,12 @@ SETTINGS = {
 
 
 @contextmanager
-def two_hosts(folder: Path, python_path: Path) -> Iterator[SparkSession]:
+def two_hosts(folder: Path) -> Iterator[SparkSession]:
     """A session on two hosts, whose files lie in a folder. Needs a process without Spark."""
     conf = SparkConf().setAll(list(SETTINGS.items()))
     conf.set("spark.local.dir", str(folder / "local"))
     conf.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
-    conf.set("spark.executorEnv.PYTHONPATH", str(python_path))
+    conf.set("spark.executorEnv.PYTHONPATH", PYTHONPATH)
     gateway = launch_gateway(conf)  # type: ignore[no-untyped-call]  # pyspark gives it no types
     context = SparkContext(
         _start(gateway, folder / "work"), "two hosts", conf=conf, gateway=gateway

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.kit.paths import PYTHONPATH
 from tests.kit.pipelines import Pipeline
 from tests.kit.served import served
 from tests.kit.source_store import SourceStore
 from tests.kit.transactions import SMALL_FILES
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 REMOTE_FILES = {name: str(value) for name, value in SMALL_FILES.items()}
 
 
@@ -26,7 +26,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     scratch = tmp_path_factory.mktemp("spark")
     # Workers must run this Python and find this checkout, whatever else is installed.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(ROOT)
+    os.environ["PYTHONPATH"] = PYTHONPATH
     builder: SparkSession.Builder = (
         SparkSession.builder
     )  # a class property that mypy takes for a call

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.kit import killed_driver
+from tests.kit.paths import PYTHONPATH, ROOT
 from tests.kit.source_store import SourceStore
 
 EVERYDAY = {("earliest", "task", 1), ("earliest", "written", 1)}
@@ -51,8 +52,8 @@ def test_every_message_is_there_once_after_a_kill(
             *(sys.executable, "-m", "tests.kit.killed_driver", json.dumps(options)),
             *(str(checkpoint), str(output), step, str(batch_id)),
         ],
-        cwd=killed_driver.ROOT,
-        env={**os.environ, "PYTHONPATH": str(killed_driver.ROOT)},
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
         capture_output=True,
         text=True,
         timeout=200,

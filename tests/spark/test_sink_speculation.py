@@ -22,7 +22,8 @@ from broker_core.api import Broker
 from broker_core.codec.ids import MAKER_CHARS
 from broker_core.codec.property_names import DISCARD_TOPIC, HALF_TOPIC
 from tests.kit.meeting_sink import ATTEMPTS, SAVED, WINNERS
-from tests.kit.pipelines import PER_BATCH, ROOT, Pipeline
+from tests.kit.paths import PYTHONPATH, ROOT
+from tests.kit.pipelines import PER_BATCH, Pipeline
 from tests.kit.served import served
 from tests.kit.transactions import visible
 from tests.spark.conftest import REMOTE_FILES
@@ -76,7 +77,7 @@ def run_driver(pipeline: Pipeline) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.kit.meeting_sink", str(pipeline.store.parent)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, "PYSPARK_PYTHON": sys.executable},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

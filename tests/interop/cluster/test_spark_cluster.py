@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pyspark.sql import SparkSession
 from broker_core.clients.cluster.send.plan import ANY_LANE
 from tests.interop.cluster.masters import TOPIC, batch, two_masters
 from tests.interop.cluster.opening import await_count
+from tests.kit.paths import PYTHONPATH
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
@@ -25,7 +25,7 @@ LATER = 1_000
 @pytest.fixture
 def spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[3])]))
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
     builder = SparkSession.builder.master("local[2]")
     settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
     for name, value in settings.items():

@@ -31,7 +31,7 @@ from tests.contract.conftest import AnyBroker
 from tests.contract.test_messages import outgoing
 from tests.kit.served import served
 
-TLS = Path(__file__).resolve().parents[2] / "fixtures" / "tls"
+TLS = Path(__file__).resolve().parents[3] / "fixtures" / "tls"
 ADMIN = {"access_key": "admin", "secret_key": "hush"}
 WRITER = {"token": "writer.hush"}
 READER = {"token": "reader.hush"}

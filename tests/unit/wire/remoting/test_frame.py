@@ -22,7 +22,7 @@ from broker_core.wire.remoting.frame import (
     encode_frame,
 )
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "remoting"
+GOLDEN = Path(__file__).parents[3] / "golden" / "remoting"
 CAPTURES = {
     path.stem: json.loads(path.read_text(encoding="utf-8")) for path in GOLDEN.glob("*.json")
 }

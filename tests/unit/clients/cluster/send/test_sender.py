@@ -35,7 +35,7 @@ from broker_core.wire.remoting.frame import RemotingProtocolError, decode_frame
 from tests.unit.clients.cluster.fake_cluster import FakeBroker, FakeCluster
 from tests.unit.clients.cluster.peer import Answer, answer
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "remoting" / "rocketmq-5.5.0-json.json"
+GOLDEN = Path(__file__).parents[4] / "golden" / "remoting" / "rocketmq-5.5.0-json.json"
 LIMIT = 4 << 20
 
 

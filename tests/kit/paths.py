@@ -1,0 +1,9 @@
+"""Where the project's two packages lie, for processes that tests start."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / "connector")])
