@@ -144,7 +144,7 @@ def test_files_are_the_same_by_either_way(
 
     monkeypatch.setattr(kernels, "WORTH_ROWS", 2)
     monkeypatch.setattr(writer, "chained_compiled", counted)
-    monkeypatch.setattr(slots, "_FEW", 20)
+    monkeypatch.setattr("broker_core.store.index.slots._FEW", 20)
 
     assert put_all(tmp_path / "compiled", sizes, below, slots, entries) == expected
     assert done
