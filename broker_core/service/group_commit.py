@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from broker_core.concurrency import let_come
 from broker_core.errors import BrokerError, UnavailableError
-from broker_core.gathering import let_come
 from broker_core.service.admission_few import FEW, admit_appends
 from broker_core.store.batch import Batch
 from broker_core.types import AppendResult

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_core.closing import Closing
+from broker_core.concurrency import compute_beside
 from broker_core.errors import ConfigError, StorageError
 from broker_core.store import retention
 from broker_core.store.batch import Batch
@@ -38,7 +39,6 @@ from broker_core.store.index.writer import IndexPosition
 from broker_core.store.io.files import Failpoint, OsFiles, make_directory, storage_error
 from broker_core.store.log.scan import delay_levels
 from broker_core.store.log.writer import Placement, place
-from broker_core.store.meanwhile import meanwhile
 from broker_core.store.recovery.tail import TailState
 from broker_core.store.session import SessionOptions, StoreSession
 from broker_core.store.settings_file import save_settings_file
@@ -263,7 +263,7 @@ class StoreWriter(Closing):
             session.mark(TailState.APPENDING, pending_end=placement.end)
             reach(Failpoint.MARKED_APPENDING)
             plan = session.parts.dispatcher.planning(fields, batch.groups)
-            with meanwhile(plan, is_worth=len(batch) >= WORTH_A_THREAD) as planned:
+            with compute_beside(plan, is_worth=len(batch) >= WORTH_A_THREAD) as planned:
                 session.parts.log.write(batch.parts, placement)
             reach(Failpoint.LOG_WRITTEN)
             durable_end = session.tail.log_durable_end

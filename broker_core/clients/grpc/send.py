@@ -22,8 +22,8 @@ import numpy as np
 
 from broker_core.codec.layout import MAX_PROPERTIES_BYTES
 from broker_core.codec.record import encode_record
+from broker_core.concurrency import let_come
 from broker_core.errors import IllegalMessageError, UnavailableError
-from broker_core.gathering import let_come
 from broker_core.retry import Backoff, Deadline
 from broker_core.types import AppendResult
 from broker_core.wire.core import broker_pb2 as pb

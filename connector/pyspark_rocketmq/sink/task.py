@@ -1,6 +1,6 @@
 """Writing in a task: rows are composed and handed to the broker, a few megabytes at a time.
 
-While some are being written, the next are read and composed (one_ahead.py).
+While some are being written, the next are read and composed (broker_core/concurrency.py).
 
 Exactly once: they become half messages, invisible, under an attempt id that only this call of
 `write` ever has; what the task returns says where they lie, and the driver decides. A task that
@@ -21,7 +21,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from broker_core.api import Broker, TransactionalBroker
 from broker_core.codec.ids import MAKER_CHARS, UniqueIds
-from broker_core.concurrency import one_ahead
+from broker_core.concurrency import run_ahead
 from broker_core.errors import BrokerError, TopicNotFoundError
 from broker_core.types import Receipt
 from pyspark_rocketmq import client_cache, errors
@@ -85,7 +85,7 @@ def _send(
     def append(messages: MessageBatch) -> None:
         broker.append(messages, flush=options.flush, wants_places=False)
 
-    with one_ahead() as ahead:
+    with run_ahead() as ahead:
         queues = TopicQueues(broker, options, ahead.wait)
         composer = Composer(options, columns, queues, first=task, is_transactional=False)
         for rows in coalesce(batches, APPEND_ROWS, APPEND_BYTES):
@@ -118,7 +118,7 @@ def _prepare(
             )
         )
 
-    with one_ahead() as ahead:
+    with run_ahead() as ahead:
         composer = Composer(
             options,
             columns,
