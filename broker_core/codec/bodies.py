@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from broker_core.codec.compression import InflateError, decompress
 from broker_core.codec.corruption import corrupt
-from broker_core.codec.gather import spans
 from broker_core.codec.layout import SysFlag
+from broker_core.codec.spans import gather_spans
 from broker_core.errors import RequestError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def body_column(fields: RecordFields, max_bytes: int = MAX_COLUMN_BYTES) -> pa.A
     _require_room(fields, int(fields.body_lengths.sum()), max_bytes)
     stored = fields.stored_bodies
     if stored is None:
-        stored = spans(fields.data, fields.body_starts, fields.body_lengths)
+        stored = gather_spans(fields.data, fields.body_starts, fields.body_lengths)
     packed = np.flatnonzero(fields.sys_flags & SysFlag.COMPRESSED)
     if not len(packed):
         return stored

@@ -18,13 +18,12 @@ import pyarrow.compute as pc
 from broker_core.codec.bodies import body_column
 from broker_core.codec.corruption import corrupt
 from broker_core.codec.fields import first_bad_topic, locate, locate_properties
-from broker_core.codec.gather import spans
 from broker_core.codec.hosts import host_texts
 from broker_core.codec.ids import hex_upper
 from broker_core.codec.properties.search import find_values
 from broker_core.codec.properties.split import segments_with_names, split_texts
 from broker_core.codec.property_names import KEYS, TAGS, UNIQ_KEY
-from broker_core.codec.string_columns import fixed_strings, repeated, strings, value_column
+from broker_core.codec.spans import fixed_strings, gather_spans, repeated, strings, value_column
 from broker_core.errors import RequestError
 from broker_core.jit import kernels
 from broker_core.types import DEFAULT_BROKER_NAME
@@ -131,10 +130,8 @@ def property_columns(frames: FrameBatch, names: Sequence[str]) -> dict[str, pa.A
         if plain is not None:
             return plain.values
     texts = locate_properties(frames)
-    found = find_values(*texts, list(names))
-    return {
-        name: value_column(texts.buffer, value) for name, value in zip(names, found, strict=True)
-    }
+    found = find_values(texts, list(names))
+    return {name: value_column(value) for name, value in zip(names, found, strict=True)}
 
 
 class _Columns(ABC):
@@ -252,12 +249,7 @@ class _LocatedColumns(_Columns):
         super().__init__(frames, broker_name)
         names = _property_names(columns)
         self._fields = locate(frames, texts=bool(names), bodies="body" in columns)
-        found = find_values(
-            self._fields.texts,
-            self._fields.properties_starts,
-            self._fields.properties_lengths,
-            names,
-        )
+        found = find_values(self._fields.properties, names)
         self._values = dict(zip(names, found, strict=True))
 
     def column(self, name: str) -> pa.Array:
@@ -271,7 +263,7 @@ class _LocatedColumns(_Columns):
         return self._fields.integer(name)
 
     def _property(self, name: str) -> pa.Array:
-        return value_column(self._fields.texts, self._values[name])
+        return value_column(self._values[name])
 
     def _bodies(self) -> pa.Array:
         return body_column(self._fields)
@@ -283,7 +275,7 @@ class _LocatedColumns(_Columns):
         if bad is not None:
             raise corrupt(self._frames, bad)
         return strings(
-            spans(self._fields.data, self._fields.topic_starts, self._fields.topic_lengths)
+            gather_spans(self._fields.data, self._fields.topic_starts, self._fields.topic_lengths)
         )
 
     def _message_id(self) -> pa.Array:
@@ -303,12 +295,11 @@ class _LocatedColumns(_Columns):
         return _regroup([rows for rows, _ in groups], texts)
 
     def _properties(self) -> pa.Array:
-        fields = self._fields
-        found = split_texts(fields.texts, fields.properties_starts, fields.properties_lengths)
+        found = split_texts(self._fields.properties)
         hits, splits = segments_with_names(found)
         rows, begins, ends = found.rows[hits], found.begins[hits], found.ends[hits]
-        names = strings(spans(found.text, begins, splits - begins))
-        values = strings(spans(found.text, splits + 1, ends - splits - 1))
+        names = strings(gather_spans(found.text, begins, splits - begins))
+        values = strings(gather_spans(found.text, splits + 1, ends - splits - 1))
         keep = _last_of_each(rows, names)
         if keep is not None:
             names, values, rows = names.filter(keep), values.filter(keep), rows[keep]

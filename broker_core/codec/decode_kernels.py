@@ -19,7 +19,7 @@ from broker_core.codec.hashing.crc_kernels import crc32
 from broker_core.codec.header_dtype import HEAD
 from broker_core.codec.memory import has_used_scratch, keep_freed_memory, scratch
 from broker_core.codec.properties.search_kernels import KEYS, WORDS, keys_of, search
-from broker_core.codec.string_columns import strings
+from broker_core.codec.spans import strings
 from broker_core.jit import arguments
 from broker_core.jit.compiler import (
     AHEAD_ROWS,

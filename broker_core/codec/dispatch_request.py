@@ -15,12 +15,11 @@ import pyarrow.compute as pc
 
 from broker_core.codec.corruption import corrupt
 from broker_core.codec.fields import RecordFields, first_bad_topic, locate
-from broker_core.codec.gather import is_one_number, spans
 from broker_core.codec.hashing.index_keys import KEY_MARK, TAG_MARK, IndexKeys, topic_seeds
 from broker_core.codec.hashing.java import hash_spans
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
 from broker_core.codec.properties.parts import DISPATCHED
-from broker_core.codec.properties.search import ValueSpans, find_values
+from broker_core.codec.properties.search import find_values
 from broker_core.codec.property_names import (
     DELAY,
     DELAY_LEVELS_SECONDS,
@@ -31,6 +30,7 @@ from broker_core.codec.property_names import (
     TAGS,
     UNIQ_KEY,
 )
+from broker_core.codec.spans import Spans, gather_spans, is_one_number
 from broker_core.jit import arguments, kernels
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from broker_core.codec.frames import FrameBatch
     from broker_core.codec.properties.parts import Named
-    from broker_core.jit.arguments import Texts
+    from broker_core.jit.arguments import KernelSpans
 
 _INTEGER = re.compile(rb"[+-]?[0-9]{1,20}")
 _INT32_MAX = 2**31 - 1
@@ -200,16 +200,16 @@ def _hashes(
     delay_levels: Sequence[int],
 ) -> _Hashes:
     """What the properties of the records come to."""
-    buffer, codes = located.buffer, located.topic_codes
-    tags, keys, unique, delays = _values(located, [TAGS, KEYS, UNIQ_KEY, DELAY])
-    tag_hashes = hash_spans(buffer, tags.starts, tags.lengths)
+    codes = located.topic_codes
+    tags, keys, unique, delays = find_values(_texts(located), [TAGS, KEYS, UNIQ_KEY, DELAY])
+    tag_hashes = hash_spans(*tags)
     tags_codes = tag_hashes.values.astype(np.int64)
     if SCHEDULE_TOPIC in topics:
         scheduled = np.flatnonzero(codes == topics.index(SCHEDULE_TOPIC))
-        _put_deliver_times(tags_codes, buffer, delays, store_timestamps, scheduled, delay_levels)
+        _put_deliver_times(tags_codes, delays, store_timestamps, scheduled, delay_levels)
     index_keys = IndexKeys(topics, codes, _are_indexed(located))
-    index_keys.add_unique(buffer, unique)
-    index_keys.add_keys(buffer, keys)
+    index_keys.add_unique(unique)
+    index_keys.add_keys(keys)
     if index_tags:
         index_keys.add_tags(tags, tag_hashes)
     return _Hashes(tags_codes, *index_keys.in_put_order())
@@ -239,10 +239,10 @@ def _hashes_compiled(located: Located, topics: list[str], *, index_tags: bool) -
         are_single = _lack(named[DISPATCHED.index(KEYS)], KEY_SEPARATOR)
         found = hash_values(named, are_single, *rest)
     elif len(located.buffer) >= BLOCK_BYTES:
-        starts, lengths = _texts(located)
+        data, starts, lengths = arguments.spans(*_texts(located))
         found = hash_properties(
-            arguments.octets(located.buffer),
-            (arguments.longs(starts), arguments.longs(lengths)),
+            data,
+            (starts, lengths),
             keys_of(DISPATCHED),
             *rest,
         )
@@ -251,7 +251,7 @@ def _hashes_compiled(located: Located, topics: list[str], *, index_tags: bool) -
     return _Hashes(tags_codes, rows[:found], hashes[:found]) if found >= 0 else None
 
 
-def _lack(texts: Texts, character: str) -> bool:
+def _lack(texts: KernelSpans, character: str) -> bool:
     """Whether texts that lie one behind the other are ASCII, without a character in any of them."""
     from broker_core.codec.hashing.index_keys_kernels import lacks
 
@@ -259,14 +259,10 @@ def _lack(texts: Texts, character: str) -> bool:
     return lacks(data[int(starts[0]) : int(starts[-1] + lengths[-1])], ord(character))
 
 
-def _texts(located: Located) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where properties begin, and how long they are."""
+def _texts(located: Located) -> Spans:
+    """Return the properties texts: the last field of each record."""
     lengths = located.properties_lengths
-    return located.starts + located.sizes - lengths, lengths
-
-
-def _values(located: Located, names: list[str]) -> list[ValueSpans]:
-    return find_values(located.buffer, *_texts(located), names)
+    return Spans(located.buffer, located.starts + located.sizes - lengths, lengths)
 
 
 def _are_indexed(located: Located) -> NDArray[np.bool_]:
@@ -281,7 +277,7 @@ def topics_of(fields: RecordFields) -> tuple[list[str], NDArray[np.int32]]:
     """The distinct topics and each record's place among them."""
     if fields.topic is not None:
         return [fields.topic], np.zeros(len(fields.frames), dtype=np.int32)
-    column = spans(fields.frames.buffer, fields.topic_starts, fields.topic_lengths)
+    column = gather_spans(fields.frames.buffer, fields.topic_starts, fields.topic_lengths)
     encoded = pc.dictionary_encode(column)
     codes = encoded.indices.to_numpy().astype(np.int32)
     try:
@@ -295,15 +291,14 @@ def topics_of(fields: RecordFields) -> tuple[list[str], NDArray[np.int32]]:
 
 def _put_deliver_times(
     tags_codes: NDArray[np.int64],
-    buffer: NDArray[np.uint8],
-    delays: ValueSpans,
+    delays: Spans,
     stored: NDArray[np.int64],
     rows: NDArray[np.intp],
     delay_levels: Sequence[int],
 ) -> None:
     """In the schedule topic the tag field holds the deliver time; delayed messages are few."""
-    places = zip(delays.starts[rows].tolist(), delays.lengths[rows].tolist(), strict=True)
-    levels = [_level(buffer[start : start + length].tobytes()) for start, length in places]
+    values = gather_spans(*delays.take(rows)).to_pylist()
+    levels = [_level(text) for text in values]
     delayed = np.flatnonzero(np.array(levels, dtype=np.int64) > 0)
     last = len(delay_levels)
     waits = [1000 * delay_levels[min(levels[at], last) - 1] if last else 1000 for at in delayed]

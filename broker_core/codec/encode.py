@@ -18,20 +18,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.codec import layout
-from broker_core.codec.gather import regular_offsets, sliding, span_arrays
 from broker_core.codec.hashing.crc import body_crcs
 from broker_core.codec.header_dtype import header_dtype
 from broker_core.codec.hosts import is_v6
 from broker_core.codec.memory import keep_freed_memory
 from broker_core.codec.properties.columns import join_properties
 from broker_core.codec.properties.parts import PropertyParts, kernel_columns
+from broker_core.codec.spans import Spans, regular_offsets, sliding, spans_of
 from broker_core.errors import IllegalMessageError
 from broker_core.jit import arguments, kernels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.jit.arguments import Texts
 
 __all__ = ["LOOPBACK", "EncodedRecords", "MessageBatch", "body_crcs", "encode", "join_properties"]
 
@@ -147,7 +146,7 @@ class EncodedRecords:
 def record_sizes(messages: MessageBatch) -> NDArray[np.int64]:
     """How many bytes the record of each message takes."""
     topics, _ = topic_texts(messages.topics)
-    texts = span_arrays(messages.bodies)[2] + messages.property_parts.lengths
+    texts = spans_of(messages.bodies).lengths + messages.property_parts.lengths
     return _sizes(messages, topics, texts)
 
 
@@ -177,8 +176,8 @@ def encode(
     """
     keep_freed_memory()
     count = len(messages)
-    bodies, properties = span_arrays(messages.bodies), messages.property_parts
-    _check_limits(messages, bodies[2], properties.lengths, max_message_bytes)
+    bodies, properties = spans_of(messages.bodies), messages.property_parts
+    _check_limits(messages, bodies.lengths, properties.lengths, max_message_bytes)
     topics, wide = topic_texts(messages.topics)
     codes = messages.topic_codes
     sizes = _sizes(messages, topics, bodies[2] + properties.lengths)
@@ -223,7 +222,7 @@ def _encode_compiled(
     buffer: NDArray[np.uint8],
     messages: MessageBatch,
     records: EncodedRecords,
-    bodies: Texts,
+    bodies: Spans,
     properties: PropertyParts,
     topics: list[bytes],
     wide: NDArray[np.bool_],
@@ -242,7 +241,7 @@ def _encode_compiled(
         records.starts,
         records.sizes,
         template.view(np.uint8),
-        arguments.texts(*bodies),
+        arguments.spans(*bodies),
         kernel_columns(*properties.columns()),
         properties.lengths,
         (*arguments.joined(topics), magics),

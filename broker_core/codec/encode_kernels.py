@@ -20,7 +20,7 @@ from broker_core.jit.compiler import (
     INT32S,
     INT64,
     INT64S,
-    TEXTS,
+    SPANS,
     copy,
     kernel,
     part,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.properties.columns_kernels import Joined
-    from broker_core.jit.arguments import Texts
+    from broker_core.jit.arguments import KernelSpans
 
     Topics = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]
     """Texts (length and topic) one after another, their bounds, and a magic number each."""
@@ -69,7 +69,7 @@ def put_topic(out: NDArray[np.uint8], at: int, topics: Topics, code: int) -> int
     INT64S,
     INT32S,
     BYTES,
-    TEXTS,
+    SPANS,
     JOINED,
     INT64S,
     TOPICS,
@@ -82,7 +82,7 @@ def encode_records(
     starts: NDArray[np.int64],
     sizes: NDArray[np.int32],
     template: NDArray[np.uint8],
-    bodies: Texts,
+    bodies: KernelSpans,
     properties: Joined,
     properties_lengths: NDArray[np.int64],
     topics: Topics,

@@ -18,12 +18,10 @@ import pyarrow as pa
 
 from broker_core.codec import layout
 from broker_core.codec.corruption import corrupt
-from broker_core.codec.gather import fixed_width, integers, spans
 from broker_core.codec.hashing.crc import body_crcs
 from broker_core.codec.header_dtype import HEAD
 from broker_core.codec.memory import keep_freed_memory
 from broker_core.codec.positions import (
-    Places,
     Positions,
     Tail,
     any_topic,
@@ -33,6 +31,7 @@ from broker_core.codec.positions import (
     other_topics,
     plain_bodies,
 )
+from broker_core.codec.spans import Spans, fixed_width, gather_spans, integers
 from broker_core.jit import arguments, kernels
 
 if TYPE_CHECKING:
@@ -71,6 +70,11 @@ class RecordFields:
     def data(self) -> NDArray[np.uint8]:
         """The batch's buffer."""
         return self.frames.buffer
+
+    @property
+    def properties(self) -> Spans:
+        """The properties text of every record."""
+        return Spans(self.texts, self.properties_starts, self.properties_lengths)
 
     def integer(self, name: str) -> NDArray[np.integer]:
         """One integer field of every record, in native byte order."""
@@ -114,15 +118,7 @@ def locate(frames: FrameBatch, *, texts: bool = False, bodies: bool = False) -> 
     return fields
 
 
-class PropertyTexts(NamedTuple):
-    """Where the properties of each record lie in a buffer."""
-
-    buffer: NDArray[np.uint8]
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-
-
-def locate_properties(frames: FrameBatch) -> PropertyTexts:
+def locate_properties(frames: FrameBatch) -> Spans:
     """Find the properties only, for a filter: as little of each record is touched as possible.
 
     A record whose topic and lengths fit its size is taken at its word; whoever reads more of it
@@ -134,25 +130,25 @@ def locate_properties(frames: FrameBatch) -> PropertyTexts:
         if found is not None:
             return found
     fields = locate(frames, texts=True)
-    return PropertyTexts(fields.texts, fields.properties_starts, fields.properties_lengths)
+    return fields.properties
 
 
-def _properties_of_queue(frames: FrameBatch) -> PropertyTexts | None:
+def _properties_of_queue(frames: FrameBatch) -> Spans | None:
     """Look for V1/IPv4 records of the queue's topic; None if not all of them are such."""
     assert frames.queue is not None
     topic = frames.queue.topic.encode()
     if len(topic) > layout.MAX_TOPIC_V1 or _first_outside(frames) is not None:
         return None
-    places = Places(frames.buffer, frames.starts, frames.sizes.astype(np.int64))
+    records = Spans(frames.buffer, frames.starts, frames.sizes.astype(np.int64))
     lengths = integers(frames.buffer, frames.starts + layout.BODY_LENGTH, ">i4").astype(np.int64)
-    body_starts, lengths, is_outside = plain_bodies(places, lengths, topic)
+    body_starts, lengths, is_outside = plain_bodies(records, lengths, topic)
     if is_outside.any():
         return None
-    tail = one_topic(places, body_starts, lengths, topic, gathered=True)
+    tail = one_topic(records, body_starts, lengths, topic, gathered=True)
     if tail.is_wrong.any():
         return None
     positions = tail.positions
-    return PropertyTexts(tail.texts, positions.properties_starts, positions.properties_lengths)
+    return Spans(tail.texts, positions.properties_starts, positions.properties_lengths)
 
 
 def examine(
@@ -169,16 +165,16 @@ def examine(
         fields, earlier = examine(frames.slice(0, bad))
         return fields, bad if earlier is None else earlier
     head = fixed_width(frames.buffer, frames.starts, layout.BODY).view(HEAD)[:, 0]
-    places = Places(frames.buffer, frames.starts, frames.sizes.astype(np.int64))
+    records = Spans(frames.buffer, frames.starts, frames.sizes.astype(np.int64))
     sys_flags = head["sysFlag"].astype(np.int32)
     is_v1 = head["magic"] == layout.MAGIC_V1
     is_plain = bool(is_v1.all()) and not bool((sys_flags & layout.HOSTS_V6_MASK).any())
     is_broken = head["size"] != frames.sizes
     is_broken |= _misplaced(frames, head)
-    found = _of_one_topic(frames, places, head, texts, bodies) if is_plain and len(head) else None
+    found = _of_one_topic(frames, records, head, texts, bodies) if is_plain and len(head) else None
     if found is None:
         is_broken |= ~is_v1 & (head["magic"] != layout.MAGIC_V2)
-        found = _of_any_topic(frames, places, sys_flags, is_v1)
+        found = _of_any_topic(frames, records, sys_flags, is_v1)
     is_broken |= found.tail.is_wrong
     fields = RecordFields(
         frames,
@@ -231,21 +227,21 @@ class _Found(NamedTuple):
 
 
 def _of_one_topic(
-    frames: FrameBatch, places: Places, head: NDArray[np.void], texts: bool, bodies: bool
+    frames: FrameBatch, records: Spans, head: NDArray[np.void], texts: bool, bodies: bool
 ) -> _Found | None:
     """Look into plain records that carry the queue's topic, or all of them the first one's.
 
     None if no queue is given and they do not.
     """
-    topic = frames.queue.topic if frames.queue is not None else first_topic(places)
+    topic = frames.queue.topic if frames.queue is not None else first_topic(records)
     raw = topic.encode() if topic is not None else b""
     if topic is None or len(raw) > layout.MAX_TOPIC_V1:
         return None
     lengths = head["bodyLength"].astype(np.int64)
-    body_starts, lengths, is_outside = plain_bodies(places, lengths, raw)
+    body_starts, lengths, is_outside = plain_bodies(records, lengths, raw)
     is_early = bodies and frames.size_bytes <= _EARLY_BYTES
-    stored = spans(places.data, body_starts, lengths) if is_early else None
-    tail = one_topic(places, body_starts, lengths, raw, gathered=texts)
+    stored = gather_spans(records.data, body_starts, lengths) if is_early else None
+    tail = one_topic(records, body_starts, lengths, raw, gathered=texts)
     np.logical_or(tail.is_wrong, is_outside, out=tail.is_wrong)
     if frames.queue is None and tail.is_wrong.any():
         return None
@@ -254,16 +250,16 @@ def _of_one_topic(
 
 def _of_any_topic(
     frames: FrameBatch,
-    places: Places,
+    records: Spans,
     sys_flags: NDArray[np.int32],
     is_v1: NDArray[np.bool_],
 ) -> _Found:
     """Look into records of any shape; with a queue given, those of other topics are wrong."""
-    positions, is_wrong = any_topic(places, sys_flags, is_v1)
+    positions, is_wrong = any_topic(records, sys_flags, is_v1)
     if frames.queue is not None:
         topic = frames.queue.topic.encode()
-        is_wrong |= other_topics(places.data, positions, is_wrong, topic)
-    return _Found(Tail(positions, is_wrong, places.data))
+        is_wrong |= other_topics(records.data, positions, is_wrong, topic)
+    return _Found(Tail(positions, is_wrong, records.data))
 
 
 def _first_outside(frames: FrameBatch) -> int | None:
@@ -299,7 +295,7 @@ def first_bad_topic(fields: RecordFields) -> int | None:
     """Number of the first record whose topic is not text."""
     if fields.topic is not None:
         return None
-    topics = spans(fields.data, fields.topic_starts, fields.topic_lengths)
+    topics = gather_spans(fields.data, fields.topic_starts, fields.topic_lengths)
     try:
         topics.cast(pa.string())
     except pa.ArrowInvalid:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from broker_core.codec import layout
-from broker_core.codec.gather import fixed_width, integers, padded_rows
+from broker_core.codec.spans import Spans, fixed_width, integers, padded_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,18 +33,10 @@ class Positions(NamedTuple):
     properties_lengths: NDArray[np.int64]
 
 
-class Places(NamedTuple):
-    """Records [starts[i], starts[i] + sizes[i]) of `data`, each large enough for its fixed part."""
-
-    data: NDArray[np.uint8]
-    starts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-
-
-def first_topic(places: Places) -> str | None:
+def first_topic(records: Spans) -> str | None:
     """The topic of the first of many V1/IPv4 records; None if there is no reading it."""
-    start, size = int(places.starts[0]), int(places.sizes[0])
-    record = places.data[start : start + size].tobytes()
+    start, size = int(records.starts[0]), int(records.lengths[0])
+    record = records.data[start : start + size].tobytes()
     at = layout.BODY + int.from_bytes(record[layout.BODY_LENGTH : layout.BODY], "big", signed=True)
     if not layout.BODY <= at < size:
         return None
@@ -55,17 +47,17 @@ def first_topic(places: Places) -> str | None:
 
 
 def plain_bodies(
-    places: Places, body_lengths: NDArray[np.int64], topic: bytes
+    records: Spans, body_lengths: NDArray[np.int64], topic: bytes
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """(starts, lengths, which are wrong) of bodies in V1/IPv4 records that carry one topic.
 
     Those that are wrong lead out of their record; their lengths become 0.
     """
-    spare = places.sizes - (layout.MIN_RECORD_BYTES + len(topic))
+    spare = records.lengths - (layout.MIN_RECORD_BYTES + len(topic))
     is_wrong = (body_lengths < 0) | (body_lengths > spare)
     if is_wrong.any():
         body_lengths = np.where(is_wrong, 0, body_lengths)
-    return places.starts + layout.BODY, body_lengths, is_wrong
+    return records.starts + layout.BODY, body_lengths, is_wrong
 
 
 class Tail(NamedTuple):
@@ -80,7 +72,7 @@ class Tail(NamedTuple):
 
 
 def one_topic(
-    places: Places,
+    records: Spans,
     body_starts: NDArray[np.int64],
     body_lengths: NDArray[np.int64],
     topic: bytes,
@@ -94,19 +86,19 @@ def one_topic(
     copied, if it is small: whoever reads properties then finds them close together.
     """
     kind, expected = _tail_kind(topic)
-    properties_lengths = places.sizes - body_lengths - (layout.BODY + kind.itemsize)
+    properties_lengths = records.lengths - body_lengths - (layout.BODY + kind.itemsize)
     is_wrong = properties_lengths < 0
     ends = body_starts + body_lengths
     if is_wrong.any():
         ends[is_wrong] = 0
     width = kind.itemsize + int(properties_lengths.max())
-    if gathered and _is_worth_gathering(places.data, properties_lengths, width):
-        rows = padded_rows(places.data, ends, width)
+    if gathered and _is_worth_gathering(records.data, properties_lengths, width):
+        rows = padded_rows(records.data, ends, width)
         texts, properties_starts = rows.reshape(-1), np.arange(kind.itemsize, rows.size, width)
         tails = np.ndarray(len(rows), kind, rows, strides=(width,))
     else:
-        texts, properties_starts = places.data, ends + kind.itemsize
-        tails = fixed_width(places.data, ends, kind.itemsize).view(kind)[:, 0]
+        texts, properties_starts = records.data, ends + kind.itemsize
+        tails = fixed_width(records.data, ends, kind.itemsize).view(kind)[:, 0]
     is_wrong |= tails["propertiesLength"] != properties_lengths
     for name, value in expected.items():
         is_wrong |= tails[name] != value
@@ -151,10 +143,10 @@ def _tail_kind(topic: bytes) -> tuple[np.dtype[np.void], dict[str, int]]:
 
 
 def any_topic(
-    places: Places, sys_flags: NDArray[np.int32], is_v1: NDArray[np.bool_]
+    records: Spans, sys_flags: NDArray[np.int32], is_v1: NDArray[np.bool_]
 ) -> tuple[Positions, NDArray[np.bool_]]:
     """Positions in records of any version and host width, and which of them are wrong."""
-    data, starts, sizes = places
+    data, starts, sizes = records
     growth = host_growth(sys_flags, born=True, store=True)
     topic_heads = np.where(is_v1, 1, 2)
     fixed = layout.BODY + growth + topic_heads + 2

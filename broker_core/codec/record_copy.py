@@ -24,14 +24,15 @@ from broker_core.codec.encode import (
     topic_texts,
     writable,
 )
-from broker_core.codec.gather import fixed_width, spans
 from broker_core.codec.header_dtype import header_dtype
+from broker_core.codec.spans import fixed_width, gather_spans
 from broker_core.jit import arguments, kernels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.fields import PropertyTexts, RecordFields
+    from broker_core.codec.fields import RecordFields
+    from broker_core.codec.spans import Spans
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Route:
 def copy_records(
     fields: RecordFields,
     route: Route,
-    properties: PropertyTexts,
+    properties: Spans,
     *,
     transaction: int | None,
     prepared_offsets: NDArray[np.int64] | int = 0,
@@ -87,9 +88,9 @@ def copy_records(
             buffer,
             starts,
             records.sizes,
-            arguments.texts(fields.data, fields.frames.starts, fields.body_lengths),
+            arguments.spans(fields.data, fields.frames.starts, fields.body_lengths),
             arguments.longs(fixed),
-            arguments.texts(*properties),
+            arguments.spans(*properties),
             (*arguments.joined(texts), magics.view(np.int32)),
             arguments.ints(route.topic_codes),
             arguments.ints(route.queue_ids),
@@ -109,10 +110,10 @@ def copy_records(
         news |= dict.fromkeys(("flag", "reconsumeTimes"), np.zeros(count, dtype=np.int32))
     joined = pc.binary_join_element_wise(
         _heads(fields, fixed, news),
-        spans(fields.data, fields.body_starts, fields.body_lengths),
+        gather_spans(fields.data, fields.body_starts, fields.body_lengths),
         topic_column(texts, route.topic_codes),
         fixed_binary(properties.lengths.astype(">i2").view(np.uint8), count, 2),
-        spans(*properties),
+        gather_spans(*properties),
         pa.scalar(b"", type=pa.binary()),
     )
     return replace(records, buffer=writable(joined))

@@ -17,7 +17,7 @@ from broker_core.jit.compiler import (
     INT32S,
     INT64,
     INT64S,
-    TEXTS,
+    SPANS,
     copy,
     kernel,
     load_i32,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.encode_kernels import Topics
-    from broker_core.jit.arguments import Texts
+    from broker_core.jit.arguments import KernelSpans
 
 _PREPARED = layout.BODY - layout.PREPARED_OFFSET
 _RECONSUMED = layout.BODY - layout.RECONSUME_TIMES
@@ -42,9 +42,9 @@ _RECONSUMED = layout.BODY - layout.RECONSUME_TIMES
     BYTES_OUT,
     INT64S,
     INT32S,
-    TEXTS,
+    SPANS,
     INT64S,
-    TEXTS,
+    SPANS,
     TOPICS,
     INT32S,
     INT32S,
@@ -56,9 +56,9 @@ def copy_originals(
     out: NDArray[np.uint8],
     starts: NDArray[np.int64],
     sizes: NDArray[np.int32],
-    originals: Texts,
+    originals: KernelSpans,
     fixed: NDArray[np.int64],
-    properties: Texts,
+    properties: KernelSpans,
     topics: Topics,
     codes: NDArray[np.int32],
     queue_ids: NDArray[np.int32],

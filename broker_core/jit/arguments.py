@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Texts = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
+    KernelSpans = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
     """Data, starts, lengths."""
 
 
@@ -30,7 +30,7 @@ def longs(values: NDArray[Any] | int) -> NDArray[np.int64]:
     return np.ascontiguousarray(np.atleast_1d(values), dtype=np.int64)
 
 
-def texts(data: NDArray[np.uint8], starts: NDArray[Any], lengths: NDArray[Any]) -> Texts:
+def spans(data: NDArray[np.uint8], starts: NDArray[Any], lengths: NDArray[Any]) -> KernelSpans:
     """Texts data[start : start + length]."""
     return octets(data), longs(starts), longs(lengths)
 

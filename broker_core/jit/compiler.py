@@ -26,7 +26,7 @@ INT64S = types.Array(types.int64, 1, "C", readonly=True)
 INT64S_OUT = types.Array(types.int64, 1, "C")
 INT64 = types.int64
 BOOLEAN = types.boolean
-TEXTS = types.Tuple((BYTES, INT64S, INT64S))
+SPANS = types.Tuple((BYTES, INT64S, INT64S))
 """Data, starts, lengths."""
 
 LINE_BYTES = 64

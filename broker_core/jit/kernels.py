@@ -22,7 +22,7 @@ KERNEL_MODULES = (
     "broker_core.codec.decode_kernels",
     "broker_core.codec.encode_kernels",
     "broker_core.codec.fields_kernels",
-    "broker_core.codec.gather_kernels",
+    "broker_core.codec.spans_kernels",
     "broker_core.codec.record_copy_kernels",
     "broker_core.codec.scan_kernels",
     "broker_core.codec.hashing.crc_folding_kernels",

@@ -20,10 +20,10 @@ from broker_core.codec.decode import property_columns
 from broker_core.codec.encode import EncodedRecords
 from broker_core.codec.fields import RecordFields, locate
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.gather import sliding, spans
 from broker_core.codec.hosts import is_v6
 from broker_core.codec.property_names import DISCARD_TOPIC, REAL_TOPIC, SCHEDULE_TOPIC
 from broker_core.codec.record_copy import Route
+from broker_core.codec.spans import gather_spans, sliding
 from broker_core.errors import CorruptRecordError, IllegalMessageError, RequestError
 from broker_core.jit import kernels
 from broker_core.store.batch import Batch, known_part
@@ -152,7 +152,7 @@ def _route(fields: RecordFields) -> Route:
     queue_ids = fields.integer("queueId").astype(np.int32)
     if fields.topic is not None:
         return Route((fields.topic,), np.zeros_like(queue_ids), queue_ids)
-    column = spans(fields.frames.buffer, fields.topic_starts, fields.topic_lengths)
+    column = gather_spans(fields.frames.buffer, fields.topic_starts, fields.topic_lengths)
     encoded = pc.dictionary_encode(column)
     topics = [raw.decode("utf-8", "replace") for raw in encoded.dictionary.to_pylist()]
     codes = encoded.indices.to_numpy().astype(np.int32)
@@ -211,7 +211,7 @@ def _put_host(data: NDArray[np.uint8], at: NDArray[np.int64], host: bytes | None
     if host is None:
         return
     if len(host) == layout.HOST_V4 and kernels.is_worth(len(at)):
-        from broker_core.codec.gather_kernels import put_long
+        from broker_core.codec.spans_kernels import put_long
 
         if put_long(data, at, int.from_bytes(host, "big", signed=True)):
             return

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.codec.gather import span_arrays
 from broker_core.codec.hashing.crc import body_crc, body_crcs
 from broker_core.codec.hashing.crc_many import crc32_many
+from broker_core.codec.spans import spans_of
 
 pytestmark = [pytest.mark.property, pytest.mark.usefixtures("either_way")]
 
 
 @given(st.lists(st.binary(max_size=70), max_size=40))
 def test_many_texts_have_the_checksums_that_each_has_alone(texts: list[bytes]) -> None:
-    found = crc32_many(*span_arrays(pa.array(texts, type=pa.binary())))
+    found = crc32_many(*spans_of(pa.array(texts, type=pa.binary())))
     assert found.tolist() == [zlib.crc32(text) for text in texts]
 
 
@@ -41,7 +41,7 @@ def test_bodies_have_the_same_checksum_by_either_way(count: int, shortest: int) 
     random = np.random.default_rng(count + shortest)
     lengths = random.integers(shortest, 101, count)
     bodies = [random.bytes(int(length)) for length in lengths]
-    found = body_crcs(*span_arrays(pa.array(bodies, type=pa.binary())))
+    found = body_crcs(*spans_of(pa.array(bodies, type=pa.binary())))
     assert found.tolist() == [body_crc(body) for body in bodies]
 
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from broker_core.codec.dispatch_request import dispatch_requests
 from broker_core.codec.encode import MessageBatch
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.gather import span_arrays
 from broker_core.codec.hashing.index_keys import hashes_of
 from broker_core.codec.hashing.java import hash_spans, index_hash, java_hash, java_hashes
 from broker_core.codec.properties.columns import property_parts
 from broker_core.codec.property_names import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, UNIQ_KEY
 from broker_core.codec.record import Record, decode_record
+from broker_core.codec.spans import spans_of
 from broker_core.store.batch import Batch
 from tests.kit.records import laid_out, mixtures
 
@@ -82,7 +82,7 @@ def test_the_hash_of_many_texts_is_the_hash_of_each(texts: list[str | None], bef
     seeds = np.full(len(texts), java_hash(before), dtype=np.int32)
 
     alone = java_hashes(column).tolist()
-    behind = hash_spans(*span_arrays(column)).behind(seeds).tolist()
+    behind = hash_spans(*spans_of(column)).behind(seeds).tolist()
 
     assert alone == [java_hash(text or "") for text in texts]
     assert behind == [java_hash(before + (text or "")) for text in texts]

@@ -17,6 +17,7 @@ from broker_core.codec.properties.search import find_values
 from broker_core.codec.properties.text import format_properties, parse_properties
 from broker_core.codec.property_names import TAGS
 from broker_core.codec.record import Record
+from broker_core.codec.spans import Spans
 from tests.kit.records import PROPERTIES, laid_out
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -48,7 +49,7 @@ def values(rows: Sequence[bytes], name: str, *, is_padded: bool = False) -> list
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     sizes = np.array([len(row) for row in padded], dtype=np.int64)
     starts = np.cumsum(sizes + len(gap)) - sizes
-    (found,) = find_values(buffer, starts, lengths, [name])
+    (found,) = find_values(Spans(buffer, starts, lengths), [name])
     return [
         buffer[start : start + length].tobytes().decode("utf-8", "replace")
         for start, length in zip(found.starts.tolist(), found.lengths.tolist(), strict=True)

@@ -23,6 +23,7 @@ from broker_core.codec.properties.search import find_values
 from broker_core.codec.properties.text import parse_properties
 from broker_core.codec.property_names import KEYS, TAGS, UNIQ_KEY
 from broker_core.codec.record import Record
+from broker_core.codec.spans import Spans
 from broker_core.errors import CorruptRecordError
 from broker_core.jit import kernels
 from tests.kit.records import PROPERTIES, laid_out, mixtures, of_one_queue, plain
@@ -309,7 +310,7 @@ def test_values_are_found_at_the_same_places(
     starts = before + np.cumsum(lengths + 2) - lengths - 2
 
     by_kernel, by_twin = (
-        with_kernels_from(worth, lambda: find_values(buffer, starts, lengths, names))
+        with_kernels_from(worth, lambda: find_values(Spans(buffer, starts, lengths), names))
         for worth in (KERNELS, TWINS)
     )
 
@@ -323,7 +324,9 @@ def test_a_value_is_found_where_parsing_finds_it(text: bytes, name: str, behind:
     buffer = np.frombuffer(b"\x02" * 64 + text + b"\x02" * behind, dtype=np.uint8)
     starts, lengths = np.array([64]), np.array([len(text)])
 
-    (found,) = with_kernels_from(KERNELS, lambda: find_values(buffer, starts, lengths, [name]))
+    (found,) = with_kernels_from(
+        KERNELS, lambda: find_values(Spans(buffer, starts, lengths), [name])
+    )
 
     start, length = int(found.starts[0]), int(found.lengths[0])
     value = buffer[start : start + length].tobytes().decode("utf-8", "replace")

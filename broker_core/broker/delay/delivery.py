@@ -25,7 +25,7 @@ from broker_core.broker.offsets import delay_document, load_delay_offsets
 from broker_core.broker.transactions.decisions import Delivered
 from broker_core.broker.transactions.half import real_route
 from broker_core.broker.transactions.settle import PIECE_BYTES, PIECE_ROWS, SettledElsewhereError
-from broker_core.codec.fields import PropertyTexts, locate
+from broker_core.codec.fields import locate
 from broker_core.codec.property_names import HALF_TOPIC, SCHEDULE_TOPIC
 from broker_core.codec.record_copy import Route, copy_records
 from broker_core.errors import TopicNotFoundError
@@ -127,7 +127,7 @@ class DelayedDelivery:
         wanted = np.array([self._is_wanted(topic) for topic in route.topics])[route.topic_codes]
         if not wanted.all():
             return self._copies(frames.select(wanted)) if wanted.any() else _nothing()
-        texts = PropertyTexts(frames.buffer, fields.properties_starts, fields.properties_lengths)
+        texts = fields.properties
         return Batch.of_copies(copy_records(fields, route, texts, transaction=None), route)
 
     def _is_wanted(self, topic: str) -> bool:

@@ -25,11 +25,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.codec.fields import PropertyTexts, RecordFields, locate
-from broker_core.codec.gather import fixed_width, span_arrays, spans
+from broker_core.codec.fields import RecordFields, locate
 from broker_core.codec.hashing.java import java_hash
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
-from broker_core.codec.properties.search import ValueSpans, find_values
+from broker_core.codec.properties.search import find_values
 from broker_core.codec.properties.text import format_properties, parse_properties
 from broker_core.codec.property_names import (
     DISCARD_TOPIC,
@@ -40,6 +39,7 @@ from broker_core.codec.property_names import (
     REAL_TOPIC,
 )
 from broker_core.codec.record_copy import Route, copy_records
+from broker_core.codec.spans import Spans, fixed_width, gather_spans, spans_of
 from broker_core.errors import CorruptRecordError
 from broker_core.jit import arguments, kernels
 
@@ -93,7 +93,7 @@ class Halves:
 
     fields: RecordFields
     route: Route
-    properties: PropertyTexts
+    properties: Spans
 
     def __len__(self) -> int:
         return len(self.route)
@@ -134,22 +134,23 @@ def _alike(fields: RecordFields) -> Halves | None:
 
     What one task of a sink prepares for one topic: no need to look for anything in its texts.
     """
-    buffer, starts, lengths = fields.data, fields.properties_starts, fields.properties_lengths
+    texts = fields.properties
+    buffer, starts, lengths = texts
     if not len(starts):
         return None
     first = buffer[int(starts[0]) : int(starts[0] + lengths[0])].tobytes()
     found = _LAST_PLACE.search(first)
     if found is None:
         return None
-    queue_ids = _last_digits(PropertyTexts(buffer, starts, lengths), found[0])
+    queue_ids = _last_digits(texts, found[0])
     if queue_ids is None:
         return None
     route = Route((found[1].decode("utf-8", "replace"),), np.zeros_like(queue_ids), queue_ids)
     # The separator before the place stays with the text it ends.
-    return Halves(fields, route, PropertyTexts(buffer, starts, lengths - (len(found[0]) - 1)))
+    return Halves(fields, route, Spans(buffer, starts, lengths - (len(found[0]) - 1)))
 
 
-def _last_digits(texts: PropertyTexts, ending: bytes) -> NDArray[np.int32] | None:
+def _last_digits(texts: Spans, ending: bytes) -> NDArray[np.int32] | None:
     """The digit before the last byte of each text; None unless all end like this but for it."""
     width, count = len(ending), len(texts.starts)
     if kernels.is_worth(count):
@@ -157,10 +158,10 @@ def _last_digits(texts: PropertyTexts, ending: bytes) -> NDArray[np.int32] | Non
 
         found = np.empty(count, dtype=np.int32)
         like = np.frombuffer(ending, dtype=np.uint8)
-        return found if read_last_digits(arguments.texts(*texts), like, found) else None
+        return found if read_last_digits(arguments.spans(*texts), like, found) else None
     if int(texts.lengths.min()) < width:
         return None
-    tails = fixed_width(texts.buffer, texts.starts + texts.lengths - width, width)
+    tails = fixed_width(texts.data, texts.ends - width, width)
     differs = (tails != tails[0]).any(axis=0)
     digits = tails[:, width - 2]
     differs[width - 2] = not bool(((digits >= _ZERO) & (digits <= _ZERO + 9)).all())
@@ -172,11 +173,9 @@ def real_route(fields: RecordFields) -> Route:
     return _route(fields.frames, *_places(fields))
 
 
-def _places(fields: RecordFields) -> list[ValueSpans]:
+def _places(fields: RecordFields) -> list[Spans]:
     """Where each record says its topic and its queue."""
-    starts, lengths = fields.properties_starts, fields.properties_lengths
-    names = [REAL_TOPIC, REAL_QUEUE_ID]
-    topic, queue = find_values(fields.frames.buffer, starts, lengths, names)
+    topic, queue = find_values(fields.properties, [REAL_TOPIC, REAL_QUEUE_ID])
     lacks = (topic.lengths == 0) | (queue.lengths == 0)
     if lacks.any():
         row, what = int(lacks.argmax()), f"without {REAL_TOPIC} or {REAL_QUEUE_ID}"
@@ -184,9 +183,9 @@ def _places(fields: RecordFields) -> list[ValueSpans]:
     return [topic, queue]
 
 
-def _route(frames: FrameBatch, topic: ValueSpans, queue: ValueSpans) -> Route:
-    names = pc.dictionary_encode(spans(frames.buffer, topic.starts, topic.lengths))
-    numbers = pc.dictionary_encode(spans(frames.buffer, queue.starts, queue.lengths))
+def _route(frames: FrameBatch, topic: Spans, queue: Spans) -> Route:
+    names = pc.dictionary_encode(gather_spans(*topic))
+    numbers = pc.dictionary_encode(gather_spans(*queue))
     queue_ids = np.array([_queue_id(frames, text) for text in numbers.dictionary.to_pylist()])
     return Route(
         tuple(text.decode("utf-8", "replace") for text in names.dictionary.to_pylist()),
@@ -201,12 +200,14 @@ def put_back(frames: FrameBatch, changes: Sequence[Mapping[str, str]]) -> Encode
     What RocketMQ does with one that it asks about: the copy is the half message from then on.
     """
     fields = locate(frames)
-    texts = spans(frames.buffer, fields.properties_starts, fields.properties_lengths).to_pylist()
+    texts = gather_spans(
+        frames.buffer, fields.properties_starts, fields.properties_lengths
+    ).to_pylist()
     changed = [changed_properties(text, new) for text, new in zip(texts, changes, strict=True)]
     return copy_records(
         fields,
         Route.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames)),
-        PropertyTexts(*span_arrays(pa.array(changed, type=pa.binary()))),
+        spans_of(pa.array(changed, type=pa.binary())),
         transaction=0,
         forgets_retries=True,
     )
@@ -218,7 +219,7 @@ def give_up(frames: FrameBatch) -> EncodedRecords:
     return copy_records(
         fields,
         Route.to_queue(DISCARD_TOPIC, 0, len(frames)),
-        PropertyTexts(frames.buffer, fields.properties_starts, fields.properties_lengths),
+        fields.properties,
         transaction=0,
     )
 
@@ -239,30 +240,30 @@ def _no_place(frames: FrameBatch, row: int, what: str) -> CorruptRecordError:
     return CorruptRecordError(message, frames.name, place)
 
 
-def _without_places(fields: RecordFields, topic: ValueSpans, queue: ValueSpans) -> PropertyTexts:
+def _without_places(fields: RecordFields, topic: Spans, queue: Spans) -> Spans:
     """Properties texts without the two entries, wherever they are."""
     buffer, starts = fields.frames.buffer, fields.properties_starts
     ends = starts + fields.properties_lengths
     topic_begin, topic_end = _entry(topic, REAL_TOPIC, ends)
     queue_begin, queue_end = _entry(queue, REAL_QUEUE_ID, ends)
     if bool((topic_end == queue_begin).all()) and bool((queue_end == ends).all()):
-        return PropertyTexts(buffer, starts, topic_begin - starts)
+        return Spans(buffer, starts, topic_begin - starts)
     is_topic_first = topic_begin < queue_begin
     first_begin = np.where(is_topic_first, topic_begin, queue_begin)
     first_end = np.where(is_topic_first, topic_end, queue_end)
     second_begin = np.where(is_topic_first, queue_begin, topic_begin)
     second_end = np.where(is_topic_first, queue_end, topic_end)
     joined = pc.binary_join_element_wise(
-        spans(buffer, starts, first_begin - starts),
-        spans(buffer, first_end, second_begin - first_end),
-        spans(buffer, second_end, ends - second_end),
+        gather_spans(buffer, starts, first_begin - starts),
+        gather_spans(buffer, first_end, second_begin - first_end),
+        gather_spans(buffer, second_end, ends - second_end),
         pa.scalar(b"", type=pa.binary()),
     )
-    return PropertyTexts(*span_arrays(joined))
+    return spans_of(joined)
 
 
 def _entry(
-    value: ValueSpans, name: str, ends: NDArray[np.int64]
+    value: Spans, name: str, ends: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where `name 01 value 02` begins and ends; the last 02 of a text may be missing."""
     begin = value.starts - len(name) - len(NAME_VALUE_SEPARATOR)

@@ -27,9 +27,8 @@ import pyarrow as pa
 from broker_core.broker.transactions.half import HALF_QUEUE, place_text
 from broker_core.codec import layout
 from broker_core.codec.encode import EncodedRecords, MessageBatch, encode, record_sizes
-from broker_core.codec.fields import PropertyTexts, locate
+from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.gather import sliding, span_arrays
 from broker_core.codec.hashing.crc import body_crcs
 from broker_core.codec.header_dtype import header_dtype
 from broker_core.codec.properties.text import ended, format_properties
@@ -42,6 +41,7 @@ from broker_core.codec.property_names import (
 )
 from broker_core.codec.record import Record, decode_record, encode_record
 from broker_core.codec.record_copy import Route, copy_records
+from broker_core.codec.spans import sliding, spans_of
 from broker_core.errors import IllegalMessageError
 from broker_core.store.batch import PART_BYTES, Batch
 
@@ -240,6 +240,6 @@ def _single(part: EncodedRecords, row: int) -> Batch:
     record = _record(part, row)
     text = ended(record.properties) + place_text(record.topic, record.queue_id)
     text = _fitting(text, record.topic, row)
-    texts = PropertyTexts(*span_arrays(pa.array([text], type=pa.binary())))
+    texts = spans_of(pa.array([text], type=pa.binary()))
     route = Route.to_queue(HALF_TOPIC, HALF_QUEUE, 1)
     return Batch.of_copies(copy_records(fields, route, texts, transaction=0), route)

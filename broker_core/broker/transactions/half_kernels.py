@@ -10,7 +10,7 @@ from broker_core.jit.compiler import (
     BOOLEAN,
     BYTES,
     INT32S_OUT,
-    TEXTS,
+    SPANS,
     kernel,
     load_byte,
 )
@@ -18,13 +18,15 @@ from broker_core.jit.compiler import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.jit.arguments import Texts
+    from broker_core.jit.arguments import KernelSpans
 
 _ZERO = 0x30
 
 
-@kernel(BOOLEAN, TEXTS, BYTES, INT32S_OUT)
-def read_last_digits(texts: Texts, ending: NDArray[np.uint8], digits: NDArray[np.int32]) -> bool:
+@kernel(BOOLEAN, SPANS, BYTES, INT32S_OUT)
+def read_last_digits(
+    texts: KernelSpans, ending: NDArray[np.uint8], digits: NDArray[np.int32]
+) -> bool:
     """Read the digit before the last byte of each text; whether all end alike but for it.
 
     What is compared is `ending`, in which that digit does not count.

@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 
 from broker_core.codec.encode import LOOPBACK, MessageBatch
 from broker_core.codec.fields import locate
-from broker_core.codec.gather import span_arrays, spans
 from broker_core.codec.properties.text import format_properties
 from broker_core.codec.property_names import OP_TOPIC, TAGS, WAIT
+from broker_core.codec.spans import gather_spans, spans_of
 from broker_core.errors import CorruptRecordError
 from broker_core.jit import arguments, kernels
 
@@ -72,7 +72,7 @@ def _listed(offsets: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.i
     texts = pc.binary_join_element_wise(
         pa.array(offsets).cast(pa.string()).cast(pa.binary()), pa.scalar(b","), pa.scalar(b"")
     )
-    data, starts, lengths = span_arrays(texts)
+    data, starts, lengths = spans_of(texts)
     return data[starts[0] :], starts + lengths - starts[0]
 
 
@@ -101,8 +101,8 @@ def listed_halves(frames: FrameBatch) -> tuple[NDArray[np.int64], NDArray[np.int
     CorruptRecordError for a body that is no list of numbers.
     """
     fields = locate(frames)
-    bodies = spans(frames.buffer, fields.body_starts, fields.body_lengths)
-    data, starts, lengths = span_arrays(bodies)
+    bodies = gather_spans(frames.buffer, fields.body_starts, fields.body_lengths)
+    data, starts, lengths = spans_of(bodies)
     text = data[int(starts[0]) : int(starts[-1] + lengths[-1])] if len(starts) else data[:0]
     ends = starts + lengths - (starts[0] if len(starts) else 0)
     is_digit = (text >= _ZERO) & (text <= _ZERO + 9)

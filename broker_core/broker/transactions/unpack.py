@@ -20,11 +20,11 @@ from broker_core.codec.dispatch_request import topics_of
 from broker_core.codec.encode import EncodedRecords, writable
 from broker_core.codec.fields import RecordFields, locate
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.gather import sliding, spans
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
 from broker_core.codec.property_names import HALF_BLOCK
 from broker_core.codec.record_copy import Route, store_time_at
 from broker_core.codec.scan import chain
+from broker_core.codec.spans import gather_spans, sliding
 from broker_core.errors import CorruptRecordError
 from broker_core.jit import arguments, kernels
 from broker_core.store.batch import Batch, known_part
@@ -61,7 +61,7 @@ class Visible:
         sizes = records.sizes[rows]
         at = records.store_timestamp_at
         left = EncodedRecords(
-            writable(spans(records.buffer, records.starts[rows], sizes.astype(np.int64))),
+            writable(gather_spans(records.buffer, records.starts[rows], sizes.astype(np.int64))),
             np.cumsum(sizes, dtype=np.int64) - sizes,
             sizes,
             at if isinstance(at, int) else at[rows],

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from broker_core.codec.decode import decode, schema_of
-from broker_core.codec.string_columns import repeated
+from broker_core.codec.spans import repeated
 from broker_core.errors import UnavailableError
 from broker_core.retry import Backoff, Deadline
 from broker_core.types import ColumnBatch, LogicalOffset, OffsetRange, QueueRef

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.codec.gather import spans
 from broker_core.codec.hashing.crc_many import crc32_many
 from broker_core.codec.layout import CRC_MASK
+from broker_core.codec.spans import gather_spans
 from broker_core.jit import arguments, kernels
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def body_crcs(
         from broker_core.codec.hashing.crc_kernels import crc32_spans
 
         crcs = np.empty(len(starts), dtype=np.uint32)
-        crc32_spans(*arguments.texts(data, starts, lengths), crcs)
+        crc32_spans(*arguments.spans(data, starts, lengths), crcs)
         return crcs.astype(np.int64) & CRC_MASK
     if len(lengths) >= _MANY and longest <= _SHORT_BYTES and longest <= 2 * lengths.mean():
         return crc32_many(data, starts, lengths).astype(np.int64) & CRC_MASK
@@ -64,7 +64,7 @@ def _each(
 ) -> Iterable[bytes | memoryview]:
     """Every body: small ones as bytes made by Arrow, quicker than slicing; large ones in place."""
     if int(lengths.sum()) <= _SMALL_BYTES * len(lengths):
-        found: Iterable[bytes] = spans(data, starts, lengths).to_numpy(zero_copy_only=False)
+        found: Iterable[bytes] = gather_spans(data, starts, lengths).to_numpy(zero_copy_only=False)
         return found
     places = map(slice, starts.tolist(), (starts + lengths).tolist())
     return map(np.ascontiguousarray(data).data.__getitem__, places)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.codec.gather import fixed_width
+from broker_core.codec.spans import fixed_width
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from broker_core.codec.properties.search import ValueSpans
+    from broker_core.codec.spans import Spans
 
 KEY_MARK = "#"
 TAG_MARK = "#T#"
@@ -61,21 +61,21 @@ class IndexKeys:
         self._rows: list[NDArray[np.int64]] = []
         self._hashes: list[NDArray[np.int32]] = []
 
-    def add_unique(self, buffer: NDArray[np.uint8], values: ValueSpans) -> None:
+    def add_unique(self, values: Spans) -> None:
         """A key that is one whole value."""
         rows = self._present(values)
-        self._put(rows, hash_spans(buffer, values.starts[rows], values.lengths[rows]), KEY_MARK)
+        self._put(rows, hash_spans(*values.take(rows)), KEY_MARK)
 
-    def add_keys(self, buffer: NDArray[np.uint8], values: ValueSpans) -> None:
+    def add_keys(self, values: Spans) -> None:
         """The pieces of each value."""
         rows = self._present(values)
-        pieces = cut(buffer, values.starts[rows], values.lengths[rows], _SPACE)
+        pieces = cut(values.take(rows), _SPACE)
         lengths = pieces.ends - pieces.begins
         chosen = np.flatnonzero(lengths)
         hashes = hash_spans(pieces.text, pieces.begins[chosen], lengths[chosen])
         self._put(rows[pieces.rows[chosen]], hashes, KEY_MARK)
 
-    def add_tags(self, values: ValueSpans, hashes: TextHashes) -> None:
+    def add_tags(self, values: Spans, hashes: TextHashes) -> None:
         """Tags whose hashes are known."""
         rows = self._present(values)
         self._put(rows, TextHashes(hashes.values[rows], hashes.units[rows]), TAG_MARK)
@@ -86,7 +86,7 @@ class IndexKeys:
         order = np.argsort(rows, kind="stable")
         return rows[order], index_hashes(np.concatenate(self._hashes)[order])
 
-    def _present(self, values: ValueSpans) -> NDArray[np.intp]:
+    def _present(self, values: Spans) -> NDArray[np.intp]:
         return np.flatnonzero(self._indexed & (values.lengths > 0))
 
     def _put(self, rows: NDArray[np.int64], hashes: TextHashes, mark: str) -> None:

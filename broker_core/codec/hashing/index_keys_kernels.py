@@ -20,7 +20,7 @@ from broker_core.jit.compiler import (
     INT64,
     INT64S,
     INT64S_OUT,
-    TEXTS,
+    SPANS,
     kernel,
     load_byte,
     load_word,
@@ -215,7 +215,7 @@ def lacks(data: NDArray[np.uint8], byte: int) -> bool:
 
 @kernel(
     INT64,
-    types.UniTuple(TEXTS, 3),
+    types.UniTuple(SPANS, 3),
     BOOLEAN,
     INT32S,
     BOOLEANS,

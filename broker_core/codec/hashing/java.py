@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from broker_core.codec.gather import fixed_width, is_ascii, span_arrays
+from broker_core.codec.spans import fixed_width, is_ascii, spans_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +51,7 @@ def index_hashes(values: NDArray[np.int32]) -> NDArray[np.int32]:
 
 def java_hashes(texts: pa.Array) -> NDArray[np.int32]:
     """The hash of every element of a string or binary array (UTF-8); nulls hash to 0."""
-    return hash_spans(*span_arrays(texts)).values
+    return hash_spans(*spans_of(texts)).values
 
 
 @dataclass(frozen=True)

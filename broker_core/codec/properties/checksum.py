@@ -22,8 +22,8 @@ from broker_core.codec import layout
 from broker_core.codec.encode import EncodedRecords, fixed_binary, writable
 from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.gather import padded_rows, spans
 from broker_core.codec.property_names import NAME_VALUE_SEPARATOR, PROPERTY_CRC, PROPERTY_SEPARATOR
+from broker_core.codec.spans import gather_spans, padded_rows
 from broker_core.errors import IllegalMessageError
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ def make_room(records: EncodedRecords) -> EncodedRecords:
     heads = starts - 2 - records.starts  # all before PROPERTIESLENGTH
     gaps = pa.array([b"", _END], type=pa.binary()).take(pa.array(ends_open.astype(np.int8)))
     joined = pc.binary_join_element_wise(
-        spans(records.buffer, records.starts, heads),
+        gather_spans(records.buffer, records.starts, heads),
         fixed_binary(grown.astype(">i2").view(np.uint8), len(records), 2),
-        spans(records.buffer, starts, lengths),
+        gather_spans(records.buffer, starts, lengths),
         gaps,
         pa.scalar(_ROOM, type=pa.binary()),
         pa.scalar(b"", type=pa.binary()),

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.codec.gather import span_arrays
 from broker_core.codec.properties.parts import DISPATCHED, Column, Part, PropertyParts
 from broker_core.codec.property_names import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from broker_core.codec.spans import spans_of
 
 if TYPE_CHECKING:
-    from broker_core.jit.arguments import Texts
+    from broker_core.jit.arguments import KernelSpans
 
 _NAME_END = NAME_VALUE_SEPARATOR.encode()
 _VALUE_END = PROPERTY_SEPARATOR.encode()
@@ -68,7 +68,7 @@ def _entries(head: bytes, values: Part) -> list[Part]:
     return [Column(pc.if_else(pa.array(lengths > 0), entries, _NOTHING))]
 
 
-def _texts(values: Part, count: int) -> Texts:
+def _texts(values: Part, count: int) -> KernelSpans:
     """A column's texts, or one for all rows."""
     if isinstance(values, Column):
         return values.texts
@@ -108,7 +108,7 @@ def _map_texts(column: pa.Array) -> pa.Array:
     if not is_kept.all():
         entries = entries.filter(pa.array(is_kept))
         bounds = np.concatenate([[0], np.cumsum(is_kept)])[bounds]
-    data, starts, lengths = span_arrays(entries)
+    data, starts, lengths = spans_of(entries)
     begins = np.append(starts, lengths.sum())
     return pa.Array.from_buffers(
         pa.binary(),

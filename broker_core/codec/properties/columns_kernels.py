@@ -13,7 +13,7 @@ from broker_core.jit.compiler import (
     INT32S_OUT,
     INT64,
     INT64S,
-    TEXTS,
+    SPANS,
     copy,
     kernel,
     part,
@@ -24,11 +24,11 @@ from broker_core.jit.compiler import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.jit.arguments import Texts
+    from broker_core.jit.arguments import KernelSpans
 
     Literals = tuple[NDArray[np.uint8], NDArray[np.int64]]
     """One behind the other, with their bounds."""
-    Joined = tuple[tuple[Texts, ...], Literals]
+    Joined = tuple[tuple[KernelSpans, ...], Literals]
 
 COLUMNS = 4
 """How many columns are joined at once."""
@@ -39,7 +39,7 @@ _ZERO = np.uint64(ord("0"))
 _TO_LETTERS = np.uint64(ord("A") - ord("9") - 1)
 
 
-JOINED = types.Tuple((types.UniTuple(TEXTS, COLUMNS), types.Tuple((BYTES, INT64S))))
+JOINED = types.Tuple((types.UniTuple(SPANS, COLUMNS), types.Tuple((BYTES, INT64S))))
 
 
 @part

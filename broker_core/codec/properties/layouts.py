@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from broker_core.codec.gather import fixed_width, pitch_of
+from broker_core.codec.spans import fixed_width, pitch_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,17 +14,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.codec.gather import span_arrays
 from broker_core.codec.property_names import KEYS, TAGS, UNIQ_KEY
+from broker_core.codec.spans import spans_of
 from broker_core.jit import arguments, kernels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.properties.columns_kernels import Joined
-    from broker_core.jit.arguments import Texts
+    from broker_core.jit.arguments import KernelSpans
 
-    Named = tuple[Texts, Texts, Texts]
+    Named = tuple[KernelSpans, KernelSpans, KernelSpans]
     """Values of the properties DISPATCHED."""
 
 DISPATCHED = (TAGS, KEYS, UNIQ_KEY)
@@ -46,9 +46,9 @@ class Column:
         return cls(array.cast(pa.binary()))
 
     @cached_property
-    def texts(self) -> Texts:
+    def texts(self) -> KernelSpans:
         """Data, starts, lengths; nulls have length 0."""
-        return arguments.texts(*span_arrays(self.array))
+        return arguments.spans(*spans_of(self.array))
 
 
 Part: TypeAlias = bytes | Column
@@ -123,14 +123,14 @@ class PropertyParts:
         arrays = [part if isinstance(part, bytes) else part.array for part in self.parts]
         return pc.binary_join_element_wise(*arrays, _NOTHING)
 
-    def columns(self) -> tuple[list[Texts], list[bytes]]:
+    def columns(self) -> tuple[list[KernelSpans], list[bytes]]:
         """A few columns, and the literals before, between and behind them, as kernels take both.
 
         Parts beyond as many columns as a kernel takes are joined with those before them.
         """
         from broker_core.codec.properties.columns_kernels import COLUMNS
 
-        columns: list[Texts] = []
+        columns: list[KernelSpans] = []
         literals = [b""]
         for part in self.parts:
             if isinstance(part, bytes):
@@ -144,7 +144,7 @@ class PropertyParts:
         return columns, literals
 
 
-def join_texts(columns: Sequence[Texts], literals: Sequence[bytes], count: int) -> pa.Array:
+def join_texts(columns: Sequence[KernelSpans], literals: Sequence[bytes], count: int) -> pa.Array:
     """Literals and a few columns in turn, a literal first and last, joined by a kernel."""
     from broker_core.codec.properties.columns_kernels import join_columns
 
@@ -157,9 +157,9 @@ def join_texts(columns: Sequence[Texts], literals: Sequence[bytes], count: int) 
     )
 
 
-def kernel_columns(columns: Sequence[Texts], literals: Sequence[bytes]) -> Joined:
+def kernel_columns(columns: Sequence[KernelSpans], literals: Sequence[bytes]) -> Joined:
     """As many columns as kernels take, of which some may have no rows, and the literals."""
     from broker_core.codec.properties.columns_kernels import COLUMNS
 
-    unused = arguments.texts(*span_arrays(pa.array([], type=pa.binary())))
+    unused = arguments.spans(*spans_of(pa.array([], type=pa.binary())))
     return (*columns, *[unused] * (COLUMNS - len(columns))), arguments.joined(literals)

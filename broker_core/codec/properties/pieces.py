@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.codec.gather import integers, span_arrays, spans
+from broker_core.codec.spans import Spans, gather_spans, integers, spans_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,14 +51,9 @@ class Pieces:
         return np.repeat(np.arange(rows), np.diff(firsts, append=pieces))
 
 
-def cut(
-    buffer: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    separator: int,
-) -> Pieces:
-    """Cut the texts buffer[start : start + length] at a byte; no text begins at 0."""
-    joined, row_starts, _ = span_arrays(spans(buffer, starts - 1, lengths + 1))
+def cut(texts: Spans, separator: int) -> Pieces:
+    """Cut texts at a byte; none may begin at position 0 of its data."""
+    joined, row_starts, _ = spans_of(gather_spans(texts.data, texts.starts - 1, texts.lengths + 1))
     text = np.concatenate([joined, np.zeros(WORD_BYTES, dtype=np.uint8)])
     text[row_starts] = separator
     marks = np.flatnonzero(text[: len(joined)] == separator)

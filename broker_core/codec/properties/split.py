@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.codec.gather import integers
 from broker_core.codec.properties.pieces import WORD_BYTES, Pieces, cut
+from broker_core.codec.spans import Spans, integers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,11 +20,9 @@ _NAME_END = 1
 _VALUE_END = 2
 
 
-def split_texts(
-    buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> Pieces:
-    """The segments of each properties text buffer[start : start + length]."""
-    return cut(buffer, starts, lengths, _VALUE_END)
+def split_texts(texts: Spans) -> Pieces:
+    """Return the segments of each properties text."""
+    return cut(texts, _VALUE_END)
 
 
 def segments_named(segments: Pieces, name: str) -> NDArray[np.intp]:

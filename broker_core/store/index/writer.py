@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.codec.gather import is_one_number
+from broker_core.codec.spans import is_one_number
 from broker_core.errors import CorruptRecordError
 from broker_core.jit import arguments, kernels
 from broker_core.store.index import file

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.gather import spans
+from broker_core.codec.spans import gather_spans
 from broker_core.errors import RequestError
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def _contiguous(frames: FrameBatch) -> memoryview:
     starts, ends = frames.starts, frames.starts + frames.sizes
     if bool((starts[1:] == ends[:-1]).all()):
         return frames.buffer[int(starts[0]) : int(ends[-1])].data
-    gathered = spans(frames.buffer, starts, frames.sizes.astype(np.int64))
+    gathered = gather_spans(frames.buffer, starts, frames.sizes.astype(np.int64))
     return memoryview(gathered.buffers()[2])[: int(frames.sizes.sum(dtype=np.int64))]
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.codec.gather import regular_offsets, span_arrays
+from broker_core.codec.spans import regular_offsets, spans_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,8 +37,8 @@ def encode_entries(
 ) -> tuple[memoryview, NDArray[np.int64]]:
     """The entries of messages in order, and the bounds between them (one more than messages)."""
     count = len(bodies)
-    _, _, body_lengths = span_arrays(bodies)
-    _, _, properties_lengths = span_arrays(properties)
+    _, _, body_lengths = spans_of(bodies)
+    _, _, properties_lengths = spans_of(properties)
     heads = np.zeros(count, dtype=_HEAD)
     sizes = ENTRY_OVERHEAD_BYTES + body_lengths + properties_lengths
     heads["size"] = sizes
@@ -53,7 +53,7 @@ def encode_entries(
     )
     bounds = np.zeros(count + 1, dtype=np.int64)
     np.cumsum(sizes, out=bounds[1:])
-    data, starts, _ = span_arrays(joined)
+    data, starts, _ = spans_of(joined)
     first = int(starts[0]) if count else 0
     return data.data[first : first + int(bounds[-1])], bounds
 

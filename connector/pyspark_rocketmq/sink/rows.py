@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from broker_core.codec.compression import Compression, compress, compression_flags
 from broker_core.codec.encode import MessageBatch
-from broker_core.codec.gather import regular_offsets, span_arrays
 from broker_core.codec.hashing.java import index_hashes, java_hashes
 from broker_core.codec.ids import UNIQUE_ID_CHARS, UniqueIds
 from broker_core.codec.properties.columns import join_properties, property_parts
@@ -33,6 +32,7 @@ from broker_core.codec.property_names import (
 from broker_core.codec.property_names import KEYS as KEYS_PROPERTY
 from broker_core.codec.property_names import SHARDING_KEY as SHARDING_PROPERTY
 from broker_core.codec.property_names import TAGS as TAGS_PROPERTY
+from broker_core.codec.spans import regular_offsets, spans_of
 from pyspark_rocketmq import errors
 from pyspark_rocketmq.sink.texts import TopicColumn, joined_keys, refuse_separators, user_properties
 
@@ -126,7 +126,7 @@ class Composer:
         queue_ids = self._round(topics, counts)
         if self._columns.sharding_key is not None:
             keys = rows.column(self._columns.sharding_key)
-            has_key = span_arrays(keys)[2] > 0
+            has_key = spans_of(keys).lengths > 0
             hashes = index_hashes(java_hashes(keys.fill_null(""))).astype(np.int64)
             queue_ids = np.where(has_key, hashes % counts[topics.codes], queue_ids)
         if self._columns.queue_id is not None:
@@ -159,7 +159,7 @@ class Composer:
         self, rows: pa.RecordBatch, topics: TopicColumn
     ) -> tuple[pa.Array, NDArray[np.int32] | int]:
         bodies = rows.column(self._columns.body).cast(pa.binary())
-        _, _, lengths = span_arrays(bodies)
+        _, _, lengths = spans_of(bodies)
         empty = lengths == 0
         if empty.any():
             raise errors.sink_empty_body(topics.of(int(empty.argmax())))

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.codec.gather import span_arrays
 from broker_core.codec.property_names import (
     DELAY,
     KEY_SEPARATOR,
@@ -18,6 +17,7 @@ from broker_core.codec.property_names import (
     SHARDING_KEY,
     TAGS,
 )
+from broker_core.codec.spans import spans_of
 from pyspark_rocketmq import errors
 from pyspark_rocketmq.sink.schema import DELAY_LEVEL
 from pyspark_rocketmq.sink.schema import KEYS as KEYS_COLUMN
@@ -158,7 +158,7 @@ def _without_null_elements(
 
 def _first_with_separator(texts: pa.Array) -> int | None:
     """The first text that contains 0x01 or 0x02."""
-    data, starts, lengths = span_arrays(texts)
+    data, starts, lengths = spans_of(texts)
     if not len(starts):
         return None
     begin, end = int(starts[0]), int(starts[-1] + lengths[-1])

@@ -13,7 +13,6 @@ from broker_core.codec.decode import decode
 from broker_core.codec.dispatch_request import dispatch_requests
 from broker_core.codec.encode import MessageBatch, encode
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.gather import span_arrays
 from broker_core.codec.hashing.crc import body_crc, body_crcs
 from broker_core.codec.hashing.java import index_hash, java_hash, java_hashes
 from broker_core.codec.hosts import pack_host
@@ -29,6 +28,7 @@ from broker_core.codec.record import (
     with_property_crc,
 )
 from broker_core.codec.scan import walk
+from broker_core.codec.spans import spans_of
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
@@ -144,7 +144,7 @@ def test_property_checksum_is_appended_least_digit_first() -> None:
 )
 def test_body_checksum(body: bytes, stored: int) -> None:
     assert body_crc(body) == stored
-    assert body_crcs(*span_arrays(pa.array([b"x", body, b""]))).tolist()[1] == stored
+    assert body_crcs(*spans_of(pa.array([b"x", body, b""]))).tolist()[1] == stored
 
 
 @pytest.mark.parametrize(

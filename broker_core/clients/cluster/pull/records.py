@@ -13,7 +13,7 @@ import numpy as np
 
 from broker_core.codec import layout
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.gather import integers
+from broker_core.codec.spans import integers
 from broker_core.jit import kernels
 from broker_core.wire.remoting.command import Body
 from broker_core.wire.remoting.frame import RemotingProtocolError

@@ -23,12 +23,12 @@ from broker_core.clients.cluster.send.sender import Sender
 from broker_core.clients.cluster.send.transactions import ClusterHalf, as_halves, half_message
 from broker_core.codec import layout
 from broker_core.codec.compression import compress, compression_flags
-from broker_core.codec.gather import span_arrays
 from broker_core.codec.hashing.java import index_hash, java_hash
 from broker_core.codec.ids import UniqueIds
 from broker_core.codec.legal_names import check_topic
 from broker_core.codec.message import message_properties, single_message
 from broker_core.codec.property_names import DELAY, DELAY_LEVELS_SECONDS
+from broker_core.codec.spans import spans_of
 from broker_core.errors import IllegalMessageError
 from broker_core.types import AppendResult, LogicalOffset, PhysicalOffset, SendResult
 from broker_core.wire.remoting.frame import RemotingProtocolError
@@ -171,7 +171,7 @@ def _physical_offsets(receipt: SendReceipt) -> NDArray[np.int64]:
 
 def _record_sizes(messages: MessageBatch) -> NDArray[np.int32]:
     topics = np.array([len(topic.encode()) for topic in messages.topics], dtype=np.int64)
-    lengths = span_arrays(messages.bodies)[2] + messages.property_parts.lengths
+    lengths = spans_of(messages.bodies).lengths + messages.property_parts.lengths
     sizes = layout.MIN_RECORD_BYTES + lengths + topics[messages.topic_codes]
     return sizes.astype(np.int32)
 

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from broker_core.codec import layout
 from broker_core.codec.compression import compress, compression_flags, compression_of
-from broker_core.codec.gather import span_arrays
 from broker_core.codec.property_names import RETRY_PREFIX
+from broker_core.codec.spans import spans_of
 from broker_core.errors import IllegalMessageError
 from broker_core.wire.remoting.batch_codec import ENTRY_OVERHEAD_BYTES, encode_entries
 
@@ -76,7 +76,7 @@ def plan_send_units(
     _check_sizes(messages, max_message_bytes)
     order = np.lexsort((messages.queue_ids, messages.topic_codes)).astype(np.int64)
     arranged = _evenly_packed(_take(messages, order))
-    body_lengths = span_arrays(arranged.bodies)[2]
+    body_lengths = spans_of(arranged.bodies).lengths
     properties_lengths = arranged.property_parts.lengths
     sizes = ENTRY_OVERHEAD_BYTES + body_lengths + properties_lengths
     alone = _must_go_alone(arranged) | (sizes > min(batch_bytes, max_message_bytes))
@@ -204,7 +204,7 @@ def _check_sizes(messages: MessageBatch, max_message_bytes: int) -> None:
             f"Message {row} of this batch for topic '{topic}' {what}. Nothing was sent."
         )
 
-    lengths = span_arrays(messages.bodies)[2]
+    lengths = spans_of(messages.bodies).lengths
     if len(lengths) and int(lengths.min()) == 0:
         refuse(int(lengths.argmin()), "has no body, which RocketMQ's clients refuse")
     if len(lengths) and int(lengths.max()) > max_message_bytes:

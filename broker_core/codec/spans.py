@@ -8,7 +8,8 @@ binary array whose offsets alternate between spans and the gaps between them is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,26 @@ _COMPILED = (np.dtype(">i4"), np.dtype(">i8"))
 _FIXED_MAX = 512
 _WORTH_PITCH = 16
 _INT32_MAX = 2**31 - 1
+
+
+class Spans(NamedTuple):
+    """Spans of one buffer, one a row: row i is data[starts[i] : starts[i] + lengths[i]].
+
+    A length of 0 says that the row has nothing: no such property, a null, an empty text.
+    """
+
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    @property
+    def ends(self) -> NDArray[np.int64]:
+        """Where each span ends."""
+        return self.starts + self.lengths
+
+    def take(self, rows: NDArray[np.intp]) -> Spans:
+        """Return the spans of these rows, over the same data."""
+        return Spans(self.data, self.starts[rows], self.lengths[rows])
 
 
 def sliding(buffer: NDArray[np.uint8], dtype: DTypeLike) -> NDArray[Any]:
@@ -51,7 +72,7 @@ def _integers_compiled(
     buffer: NDArray[np.uint8], positions: NDArray[np.int64], dtype: np.dtype[Any]
 ) -> NDArray[Any] | None:
     """The same by a kernel; None if a position is out of bounds."""
-    from broker_core.codec.gather_kernels import gather_ints, gather_longs
+    from broker_core.codec.spans_kernels import gather_ints, gather_longs
 
     gather = gather_ints if dtype.itemsize == 4 else gather_longs
     found = np.empty(len(positions), dtype=dtype.newbyteorder("="))
@@ -106,7 +127,7 @@ def padded_rows(
     return rows
 
 
-def spans(
+def gather_spans(
     buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> pa.Array:
     """A binary array of buffer[start : start + length], copied out.
@@ -144,7 +165,7 @@ def spans(
 def _disordered(
     buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> pa.Array:
-    """`spans` of any order, overlapping or not, copied byte by byte."""
+    """`gather_spans` of any order, overlapping or not, copied byte by byte."""
     offsets = np.zeros(len(starts) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     places = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -166,10 +187,8 @@ def regular_offsets(count: int, width: int) -> pa.Buffer:
     return pa.py_buffer(np.arange(0, (count + 1) * width, width, dtype=np.int32))
 
 
-def span_arrays(
-    texts: pa.Array,
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-    """(data, starts, lengths) of a binary or string array; nulls have length 0."""
+def spans_of(texts: pa.Array) -> Spans:
+    """Return the spans of a binary or string array, over its own buffer; nulls have length 0."""
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     if pa.types.is_large_binary(texts.type) or pa.types.is_large_string(texts.type):
@@ -178,7 +197,7 @@ def span_arrays(
         offset_type = np.int32
     _, offsets_buffer, data = texts.buffers()
     if len(texts) == 0 or offsets_buffer is None:
-        return np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)
+        return Spans(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
     offsets = np.frombuffer(offsets_buffer, dtype=offset_type)[
         texts.offset : texts.offset + len(texts) + 1
     ].astype(np.int64)
@@ -186,4 +205,45 @@ def span_arrays(
     if texts.null_count:
         lengths[texts.is_null().to_numpy(zero_copy_only=False)] = 0
     content = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, np.uint8)
-    return content, offsets[:-1], lengths
+    return Spans(content, offsets[:-1], lengths)
+
+
+def strings(raw: pa.Array) -> pa.Array:
+    """Binary as UTF-8 text; what is not UTF-8 becomes U+FFFD, as in Java."""
+    _, offsets, data = raw.buffers()
+    if data is None or is_ascii(np.frombuffer(data, dtype=np.uint8)):
+        return pa.Array.from_buffers(
+            pa.string(), len(raw), [None, offsets, data], offset=raw.offset
+        )
+    try:
+        return raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [item.decode("utf-8", "replace") for item in raw.to_pylist()]
+        return pa.array(texts, type=pa.string())
+
+
+def value_column(values: Spans) -> pa.Array:
+    """A property's values as strings, null where the row has none."""
+    text = strings(gather_spans(*values))
+    absent = values.lengths == 0
+    if not absent.any():
+        return text
+    _, offsets, data = text.buffers()
+    present = np.packbits(~absent, bitorder="little")
+    return pa.Array.from_buffers(
+        pa.string(), len(text), [pa.py_buffer(present), offsets, data], offset=text.offset
+    )
+
+
+def fixed_strings(text: NDArray[np.uint8]) -> pa.Array:
+    """The rows of a matrix of ASCII characters as strings."""
+    rows, width = text.shape
+    return pa.Array.from_buffers(
+        pa.string(), rows, [None, regular_offsets(rows, width), pa.py_buffer(text)]
+    )
+
+
+@lru_cache(maxsize=16)
+def repeated(text: str, count: int) -> pa.Array:
+    """One text in every row; batches of one size share it, for arrays never change."""
+    return pa.repeat(pa.scalar(text), count)

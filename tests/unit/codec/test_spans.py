@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from broker_core.codec.gather import (
+from broker_core.codec.spans import (
     fixed_width,
+    gather_spans,
     integers,
     is_ascii,
     padded_rows,
-    span_arrays,
-    spans,
+    spans_of,
 )
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -37,7 +37,9 @@ BUFFER = np.frombuffer(bytes(range(256)) * 8, dtype=np.uint8)
     ],
 )
 def test_spans_are_what_slicing_gives(starts: list[int], lengths: list[int]) -> None:
-    found = spans(BUFFER, np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64))
+    found = gather_spans(
+        BUFFER, np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64)
+    )
 
     found.validate(full=True)
     assert found.type == pa.binary()
@@ -82,7 +84,7 @@ def test_one_byte_with_its_high_bit_is_not_ascii(at: int) -> None:
 def test_an_array_s_spans_are_its_values(kind: pa.DataType) -> None:
     whole = pa.array(["left out", "ab", None, "", "cde"], kind)
 
-    data, starts, lengths = span_arrays(whole.slice(1))
+    data, starts, lengths = spans_of(whole.slice(1))
 
     assert [
         data[start : start + length].tobytes()
@@ -91,7 +93,7 @@ def test_an_array_s_spans_are_its_values(kind: pa.DataType) -> None:
 
 
 def test_chunks_are_joined() -> None:
-    data, starts, lengths = span_arrays(pa.chunked_array([["a"], ["bc"]], pa.string()))
+    data, starts, lengths = spans_of(pa.chunked_array([["a"], ["bc"]], pa.string()))
 
     assert data[starts[1] : starts[1] + lengths[1]].tobytes() == b"bc"
 
