@@ -142,9 +142,9 @@ class Dispatcher:
 
         The call changes nothing: any thread may make it, until something else is dispatched.
         """
-        chaining = None
+        plan_put = None
         if self._index is not None:
-            chaining = self._index.chaining(len(fields.index_rows))
+            plan_put = self._index.put_planner(len(fields.index_rows))
 
         def plan() -> Dispatch:
             keys = _key_columns(fields)
@@ -157,7 +157,7 @@ class Dispatcher:
                     groups.queues, starts, pairwise(bounds), strict=True
                 )
             ]
-            return Dispatch(parts, keys, chaining(keys) if chaining is not None else None)
+            return Dispatch(parts, keys, plan_put(keys) if plan_put is not None else None)
 
         return plan
 

@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_core.store.dispatch import group_by_queue
-from broker_core.store.index.file import list_index_files
-from broker_core.store.index.writer import index_header
+from broker_core.store.index.file import list_index_files, read_header
 from broker_core.store.io.file_handles import Dirty
 from broker_core.store.io.segments import segment_name
 from broker_core.store.log.scan import LogScan
@@ -56,7 +55,7 @@ def dirty_since(parts: StoreComponents, durable_end: int) -> Dirty:
             for base in range(low, high + 1, file_bytes):
                 dirty.created.add(parts.queues.directory_of(queue) / segment_name(base))
     for path in list_index_files(parts.root / "index"):
-        if index_header(path).end_physical_offset >= durable_end:
+        if read_header(path).end_physical_offset >= durable_end:
             dirty.created.add(path)
     dirty.written |= dirty.created
     return dirty
@@ -92,7 +91,7 @@ def _up_to(directory: Path, root: Path) -> list[Path]:
 def filled_index_time(parts: StoreComponents) -> int:
     """The end time of the newest index file that is full, 0 if none is."""
     for path in reversed(list_index_files(parts.root / "index")):
-        header = index_header(path)
+        header = read_header(path)
         if header.entry_count >= parts.settings.index_entries:
             return header.end_timestamp
     return 0

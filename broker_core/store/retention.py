@@ -19,8 +19,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker_core.store.index.file import list_index_files
-from broker_core.store.index.writer import index_header
+from broker_core.store.index.file import list_index_files, read_header
 from broker_core.store.io.files import Failpoint
 from broker_core.store.io.segments import Segment, list_segments
 from broker_core.store.queue.consume_queue import ENTRY_BYTES, ConsumeQueue, list_queues
@@ -131,6 +130,6 @@ def _sweep_queue(parts: StoreComponents, directory: Path, log_start: int) -> Non
 
 def _sweep_index(parts: StoreComponents, log_start: int) -> None:
     for path in list_index_files(parts.root / "index")[:-1]:
-        if index_header(path).end_physical_offset >= log_start:
+        if read_header(path).end_physical_offset >= log_start:
             return
         parts.handles.delete(path)

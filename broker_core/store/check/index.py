@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.store.index.file import IndexFile
-from broker_core.store.index.writer import FIRST_ENTRY, group, link
+from broker_core.store.index.chains import group_by_slot, link
+from broker_core.store.index.file import FIRST_ENTRY, IndexFile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,7 +74,7 @@ class IndexCheck:
 
     def _chains(self, slot_count: int) -> Iterator[str]:
         slots = (self._hashes % self._file.slots).astype(np.int32)
-        groups = group(slots)
+        groups = group_by_slot(slots)
         used = groups.slots
         expected = link(groups, np.zeros(len(used), dtype=np.int32), FIRST_ENTRY)
         wrong = np.flatnonzero(expected.previous != self._previous)

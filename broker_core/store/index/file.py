@@ -64,6 +64,7 @@ HEADER_BYTES = HEADER.itemsize
 SLOT_BYTES = SLOT.itemsize
 ENTRY_BYTES = ENTRY.itemsize
 MAX_TIME_MS = (1 << 63) - 1
+FIRST_ENTRY = 1
 DEFAULT_SLOTS = 5_000_000
 DEFAULT_ENTRIES = 20_000_000
 
@@ -130,6 +131,12 @@ class IndexHeader:
         """Return the 40 bytes."""
         fields = tuple(getattr(self, name) for name in HEADER.names or ())
         return np.array([fields], dtype=HEADER).tobytes()
+
+
+def read_header(path: Path) -> IndexHeader:
+    """The header of an index file; that of an empty one if it is too short to have any."""
+    with path.open("rb") as file:
+        return IndexHeader.decode(file.read(HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
 
 
 class IndexFile:

@@ -24,14 +24,16 @@ import numpy as np
 
 from broker_core.codec.spans import is_one_number
 from broker_core.errors import CorruptRecordError
-from broker_core.jit import arguments, kernels
-from broker_core.store.index import file
+from broker_core.jit import kernels
+from broker_core.store.index.chains import ChainedEntries, chain, walk_back
 from broker_core.store.index.file import (
     ENTRY,
     ENTRY_BYTES,
+    FIRST_ENTRY,
     HEADER_BYTES,
     IndexHeader,
     entry_position,
+    file_size,
     list_index_files,
 )
 from broker_core.store.index.slots import SlotTable
@@ -44,10 +46,7 @@ if TYPE_CHECKING:
 
     KeyColumns = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
     """Of each key its hash, its record's physical offset, its record's store time."""
-    Columns = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
-    """The same, with seconds (seconds_since) for times."""
 
-FIRST_ENTRY = 1
 EMPTY_HEADER = IndexHeader()
 _MAX_SECONDS = (1 << 31) - 1
 _NAME_DIGITS = 17
@@ -63,41 +62,13 @@ class IndexPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
-    """Rows of a put by slot: those of slots[i] begin at starts[i] of `rows`, in put order."""
-
-    slots: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    starts: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Chains:
-    """What a put changes: each new entry's predecessor, and the new value of each touched slot."""
-
-    previous: NDArray[np.int32]
-    newest: NDArray[np.int32]
-    fresh_slots: int
-
-
-@dataclass(frozen=True, slots=True)
-class Chained:
-    """New entries' bytes, and touched slots with their new values."""
-
-    entries: NDArray[np.uint8]
-    slots: NDArray[np.int64]
-    newest: NDArray[np.int32]
-    fresh_slots: int
-
-
-@dataclass(frozen=True, slots=True)
 class Put:
     """What a put writes into the newest file: it follows `before`, and `after` counts it."""
 
     table: SlotTable
     before: IndexPosition
     after: IndexHeader
-    chained: Chained
+    chained: ChainedEntries
 
 
 class IndexWriter:
@@ -151,10 +122,10 @@ class IndexWriter:
             part = slice(done, done + room)
             keys = hashes[part], physical_offsets[part], store_timestamps[part]
             table = self._table_of(self._path(self.position.name))
-            self.write(self._chain(self.position, table, keys))
+            self.write(self._plan_put(self.position, table, keys))
             done += room
 
-    def chaining(self, count: int) -> Callable[[KeyColumns], Put] | None:
+    def put_planner(self, count: int) -> Callable[[KeyColumns], Put] | None:
         """What computes a put of `count` keys before it is written; None if few or too many.
 
         The call only reads: any thread may make it, until something else is put.
@@ -163,7 +134,7 @@ class IndexWriter:
         if not 0 < count <= self._room() or not kernels.is_worth(count):
             return None
         table = self._table_of(self._path(position.name))
-        return None if table.mapped(count) is None else partial(self._chain, position, table)
+        return None if table.mapped(count) is None else partial(self._plan_put, position, table)
 
     def write(self, put: Put) -> None:
         """Write a put that was computed; nothing was put since."""
@@ -221,7 +192,7 @@ class IndexWriter:
         path = self._path(name)
         # Under another name until it has its length: an empty index file could not be opened.
         unnamed = self._directory / _UNNAMED
-        self._handles.create(unnamed, file.file_size(self._slots, self._capacity))
+        self._handles.create(unnamed, file_size(self._slots, self._capacity))
         self._handles.rename(unnamed, path)
         self._position = IndexPosition(name, header)
         self._reach(Failpoint.INDEX_CREATED)
@@ -231,16 +202,16 @@ class IndexWriter:
         position = self.position
         return self._capacity - position.header.entry_count if position.name else 0
 
-    def _chain(self, position: IndexPosition, table: SlotTable, keys: KeyColumns) -> Put:
+    def _plan_put(self, position: IndexPosition, table: SlotTable, keys: KeyColumns) -> Put:
         """What keys that all fit come to in the newest file."""
         hashes, physical_offsets, store_timestamps = keys
         before = position.header
         after = grown(before, physical_offsets, store_timestamps)
         seconds = seconds_since(before, after, store_timestamps)
-        chain = chained_compiled if kernels.is_worth(len(hashes)) else chained
-        made = chain((hashes, physical_offsets, seconds), table, self._slots, before.entry_count)
-        after = replace(after, slot_count=before.slot_count + made.fresh_slots)
-        return Put(table, position, after, made)
+        fields = hashes, physical_offsets, seconds
+        chained = chain(fields, table, self._slots, before.entry_count)
+        after = replace(after, slot_count=before.slot_count + chained.fresh_slots)
+        return Put(table, position, after, chained)
 
     def _table_of(self, path: Path) -> SlotTable:
         """The slots of a file: of the one that has this name now, whoever gave it the name."""
@@ -275,104 +246,6 @@ class IndexWriter:
         return self._directory / f"{name:0{_NAME_DIGITS}d}"
 
 
-def chained(columns: Columns, table: SlotTable, slots: int, first: int) -> Chained:
-    """New entries `first`, `first` + 1, ..., and what they make of a table of so many slots."""
-    hashes, physical_offsets, seconds = columns
-    groups = group(hashes % np.int32(slots))
-    chains = link(groups, valid(table.held(groups.slots), first), first)
-    entries = np.empty(len(hashes), dtype=ENTRY)
-    entries["key_hash"] = hashes
-    entries["physical_offset"] = physical_offsets
-    entries["seconds"] = seconds
-    entries["previous"] = chains.previous
-    return Chained(entries.view(np.uint8), groups.slots, chains.newest, chains.fresh_slots)
-
-
-def chained_compiled(columns: Columns, table: SlotTable, slots: int, first: int) -> Chained:
-    """The same by a kernel, but for the order of the slots."""
-    mapped = table.mapped(len(columns[0]))
-    if mapped is None:  # the kernel reads slots where they are mapped
-        return chained(columns, table, slots, first)
-    from broker_core.store.index.chains_kernels import chain_entries
-
-    hashes, physical_offsets, seconds = columns
-    count = len(hashes)
-    entries = np.empty(count * ENTRY_BYTES, dtype=np.uint8)
-    touched_slots, newest = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int32)
-    touched, fresh = chain_entries(
-        entries,
-        _entry_places(),
-        (arguments.ints(hashes), arguments.longs(physical_offsets), arguments.longs(seconds)),
-        mapped,
-        first,
-        (touched_slots, newest),
-    )
-    return Chained(entries, touched_slots[:touched], newest[:touched], fresh)
-
-
-def _entry_places() -> tuple[int, int, int, int, int]:
-    """Where an entry's fields lie in it, and its size."""
-    fields = ENTRY.fields
-    assert fields is not None
-    names = ("key_hash", "physical_offset", "seconds", "previous")
-    key_hash, physical_offset, seconds, previous = (fields[name][1] for name in names)
-    return key_hash, physical_offset, seconds, previous, ENTRY_BYTES
-
-
-def group(slots: NDArray[np.int32]) -> Groups:
-    """Rows by slot. Sorting packed integers is several times faster than a stable argsort."""
-    packed = slots.astype(np.int64) << 32
-    packed |= np.arange(len(slots), dtype=np.int64)
-    packed.sort()
-    sorted_slots = packed >> 32
-    is_first = np.empty(len(packed), dtype=np.bool_)
-    is_first[0] = True
-    np.not_equal(sorted_slots[1:], sorted_slots[:-1], out=is_first[1:])
-    starts = np.flatnonzero(is_first)
-    packed &= 0xFFFFFFFF
-    return Groups(sorted_slots[starts], packed, starts)
-
-
-def link(groups: Groups, held: NDArray[np.int32], first: int) -> Chains:
-    """Chain new entries `first`, `first` + 1, ... to each other and to what their slots held.
-
-    `held` is the value of each group's slot, 0 for none.
-    """
-    rows, starts = groups.rows, groups.starts
-    numbers = (rows + first).astype(np.int32)
-    before = np.empty(len(rows), dtype=np.int32)
-    before[1:] = numbers[:-1]
-    before[starts] = held
-    previous = np.empty(len(rows), dtype=np.int32)
-    previous[rows] = before
-    ends = np.append(starts[1:], len(rows)) - 1
-    return Chains(previous, numbers[ends], int(np.count_nonzero(held == 0)))
-
-
-def walk_back(
-    held: NDArray[np.int64], previous: NDArray[np.int64], count: int
-) -> NDArray[np.int64] | None:
-    """Follow chains from the entries `held` until below `count`; None if one does not lead there.
-
-    `previous` holds what entries `count`, `count` + 1, ... say; a chain must only lead downwards.
-    """
-    held = held.copy()
-    while (ahead := np.flatnonzero(held >= count)).size:
-        numbers = held[ahead]
-        if int(numbers.max()) - count >= len(previous):
-            return None
-        older = previous[numbers - count]
-        if bool((older >= numbers).any() or (older < 0).any()):
-            return None
-        held[ahead] = older
-    return held
-
-
-def valid(held: NDArray[np.int32], count: int) -> NDArray[np.int32]:
-    """Slot values as RocketMQ takes them: what can't be an entry's number counts as empty."""
-    return np.where((held <= 0) | (held > count), np.int32(0), held)
-
-
 def grown(
     header: IndexHeader,
     physical_offsets: NDArray[np.int64],
@@ -390,12 +263,6 @@ def grown(
         slot_count=header.slot_count,
         entry_count=header.entry_count + len(physical_offsets),
     )
-
-
-def index_header(path: Path) -> IndexHeader:
-    """The header of an index file; that of an empty one if it is too short to have any."""
-    with path.open("rb") as file:
-        return IndexHeader.decode(file.read(HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
 
 
 def inherited(previous: IndexHeader | None) -> IndexHeader:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.store.index.file import IndexFile, list_index_files
-from broker_core.store.index.writer import IndexPosition, index_header, inherited
+from broker_core.store.index.file import IndexFile, list_index_files, read_header
+from broker_core.store.index.writer import IndexPosition, inherited
 
 if TYPE_CHECKING:
     from broker_core.store.settings import StoreSettings
@@ -55,7 +55,7 @@ def plan_abnormal(
     kept: IndexFile | None = None
     doomed: Path | None = None
     for path in list_index_files(directory):
-        header = index_header(path)
+        header = read_header(path)
         is_kept = settings.index_entries <= header.entry_count and (
             0 < header.end_timestamp <= flushed_ms
         )

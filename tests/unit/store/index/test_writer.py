@@ -15,6 +15,7 @@ from broker_core.codec.dispatch_request import dispatch_requests
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.scan import walk
 from broker_core.errors import CorruptRecordError
+from broker_core.store.index.chains import walk_back
 from broker_core.store.index.file import (
     HEADER_BYTES,
     SLOT_BYTES,
@@ -22,7 +23,7 @@ from broker_core.store.index.file import (
     IndexHeader,
     list_index_files,
 )
-from broker_core.store.index.writer import IndexPosition, IndexWriter, next_name, walk_back
+from broker_core.store.index.writer import IndexPosition, IndexWriter, next_name
 from broker_core.store.io.file_handles import FileHandles
 from broker_core.store.io.files import Bytes, OsFiles
 from broker_core.store.io.segments import SegmentedLog

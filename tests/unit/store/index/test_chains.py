@@ -10,15 +10,17 @@ import pytest
 from numpy.typing import NDArray
 
 from broker_core.jit import kernels
-from broker_core.store.index import writer
+from broker_core.store.index import chains
+from broker_core.store.index import slots as slot_table
+from broker_core.store.index.chains import ChainedEntries, chain_by_kernel, chain_by_numpy
 from broker_core.store.index.file import HEADER_BYTES, SLOT, list_index_files
 from broker_core.store.index.slots import SlotTable
-from broker_core.store.index.writer import Chained, IndexWriter, chained, chained_compiled
+from broker_core.store.index.writer import IndexWriter
 from broker_core.store.io.file_handles import FileHandles
 from broker_core.store.io.files import OsFiles
 
 if TYPE_CHECKING:
-    from broker_core.store.index.writer import Columns
+    from broker_core.store.index.chains import EntryFields
 
 pytestmark = pytest.mark.skipif(not kernels.is_available(), reason="needs Numba")
 
@@ -34,7 +36,14 @@ def mapped_table(path: Path, values: NDArray[np.int32]) -> SlotTable:
     return table
 
 
-def columns(hashes: NDArray[np.int32], seed: int) -> Columns:
+def slot_bytes(table: SlotTable) -> NDArray[np.uint8]:
+    """All slots of a table that is mapped."""
+    mapped = table.mapped(0)
+    assert mapped is not None
+    return mapped
+
+
+def columns(hashes: NDArray[np.int32], seed: int) -> EntryFields:
     random = np.random.default_rng(seed)
     offsets = random.integers(0, 1 << 62, len(hashes), dtype=np.int64)
     return hashes, offsets, random.integers(0, LARGEST, len(hashes), dtype=np.int64)
@@ -44,7 +53,7 @@ def random_hashes(count: int, below: int, seed: int) -> NDArray[np.int32]:
     return np.random.default_rng(seed).integers(0, below, count, dtype=np.int64).astype(np.int32)
 
 
-def assert_same_chains(found: Chained, expected: Chained) -> None:
+def assert_same_chains(found: ChainedEntries, expected: ChainedEntries) -> None:
     order = np.argsort(found.slots)
     assert found.entries.tobytes() == expected.entries.tobytes()
     assert found.slots[order].tolist() == expected.slots.tolist()
@@ -62,9 +71,9 @@ def test_keys_are_chained_alike(slots: int, count: int, tmp_path: Path) -> None:
     held[::3] = 5
     table = mapped_table(tmp_path / "table", held)
 
-    found = chained_compiled(columns(hashes, 1), table, slots, 6)
+    found = chain_by_kernel(columns(hashes, 1), slot_bytes(table), 6)
 
-    assert_same_chains(found, chained(columns(hashes, 1), table, slots, 6))
+    assert_same_chains(found, chain_by_numpy(columns(hashes, 1), table, slots, 6))
 
 
 @pytest.mark.parametrize("first", [1, 2, 1000, LARGEST - 500])
@@ -75,9 +84,9 @@ def test_what_a_slot_holds_counts_only_if_it_can_be_an_entry(first: int, tmp_pat
     table = mapped_table(tmp_path / "table", held)
     hashes = random_hashes(500, 2000, first % 97)
 
-    found = chained_compiled(columns(hashes, 2), table, slots, first)
+    found = chain_by_kernel(columns(hashes, 2), slot_bytes(table), first)
 
-    assert_same_chains(found, chained(columns(hashes, 2), table, slots, first))
+    assert_same_chains(found, chain_by_numpy(columns(hashes, 2), table, slots, first))
     assert 0 < found.fresh_slots < len(found.slots)
 
 
@@ -85,9 +94,9 @@ def test_all_keys_may_share_a_slot(tmp_path: Path) -> None:
     table = mapped_table(tmp_path / "table", np.zeros(50, dtype=np.int32))
     hashes = np.full(300, 7, dtype=np.int32)
 
-    found = chained_compiled(columns(hashes, 3), table, 50, 10)
+    found = chain_by_kernel(columns(hashes, 3), slot_bytes(table), 10)
 
-    assert_same_chains(found, chained(columns(hashes, 3), table, 50, 10))
+    assert_same_chains(found, chain_by_numpy(columns(hashes, 3), table, 50, 10))
     assert (found.slots.tolist(), found.newest.tolist(), found.fresh_slots) == ([7], [309], 1)
 
 
@@ -95,7 +104,7 @@ def test_a_put_reads_the_table_and_changes_nothing_in_it(tmp_path: Path) -> None
     table = mapped_table(tmp_path / "table", np.full(60, 4, dtype=np.int32))
     before = (tmp_path / "table").read_bytes()
 
-    chained_compiled(columns(random_hashes(100, 1000, 4), 4), table, 60, 5)
+    chain_by_kernel(columns(random_hashes(100, 1000, 4), 4), slot_bytes(table), 5)
 
     assert (tmp_path / "table").read_bytes() == before
 
@@ -106,8 +115,8 @@ def test_columns_may_be_parts_of_others(tmp_path: Path) -> None:
     apart = hashes[::2], offsets[::2], seconds[::2]
 
     assert_same_chains(
-        chained_compiled(apart, table, 60, 5),
-        chained((apart[0].copy(), apart[1].copy(), apart[2].copy()), table, 60, 5),
+        chain_by_kernel(apart, slot_bytes(table), 5),
+        chain_by_numpy((apart[0].copy(), apart[1].copy(), apart[2].copy()), table, 60, 5),
     )
 
 
@@ -134,17 +143,15 @@ def test_files_are_the_same_by_either_way(
 ) -> None:
     sizes = [300, 1, 500, 0, 40, 700, 3]
     expected = put_all(tmp_path / "numpy", sizes, below, slots, entries)
-    done: list[Chained] = []
+    done: list[ChainedEntries] = []
 
-    def counted(columns: Columns, table: SlotTable, slots: int, first: int) -> Chained:
-        if table.mapped(0) is not None:
-            done.append(chained_compiled(columns, table, slots, first))
-            return done[-1]
-        return chained(columns, table, slots, first)
+    def counted(fields: EntryFields, table: NDArray[np.uint8], first: int) -> ChainedEntries:
+        done.append(chain_by_kernel(fields, table, first))
+        return done[-1]
 
     monkeypatch.setattr(kernels, "WORTH_ROWS", 2)
-    monkeypatch.setattr(writer, "chained_compiled", counted)
-    monkeypatch.setattr("broker_core.store.index.slots._FEW", 20)
+    monkeypatch.setattr(chains, "chain_by_kernel", counted)
+    monkeypatch.setattr(slot_table, "_FEW", 20)
 
     assert put_all(tmp_path / "compiled", sizes, below, slots, entries) == expected
     assert done
