@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from broker_core.codec.encode import MessageBatch
     from broker_core.codec.frames import FrameBatch
-    from broker_core.filter.counts import FilterCount
-    from broker_core.filter.pipeline import MessageFilter
+    from broker_core.filter.pipeline import FilterCount, MessageFilter
     from broker_core.types import (
         AppendResult,
         BatchOutcome,

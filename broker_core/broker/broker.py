@@ -30,10 +30,10 @@ from broker_core.codec.ids import UniqueIds, offset_id
 from broker_core.codec.legal_names import check_group
 from broker_core.codec.message import message_properties, single_message
 from broker_core.errors import IllegalMessageError, PermissionDeniedError, RequestError
-from broker_core.filter.counts import FilterCount
 from broker_core.filter.pipeline import (
     EXAMINED_BYTES,
     EXAMINED_ROWS,
+    FilterCount,
     MessageFilter,
     Pipeline,
 )

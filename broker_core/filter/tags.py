@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.codec.hashing.java import java_hash
-from broker_core.filter.caret import syntax_error
+from broker_core.filter.syntax_error import syntax_error
 from broker_core.store.queue.ext import is_address
 
 if TYPE_CHECKING:
@@ -77,10 +77,6 @@ class TagFilter:
         found = pc.is_in(tags, pa.array(self.tags, tags.type))
         mask: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
         return mask
-
-    def matches(self, tag: str | None) -> bool:
-        """Whether one message with this tag matches."""
-        return self.tags is None or tag in self.tags
 
     def __repr__(self) -> str:
         return f"TagFilter({self.text!r})"

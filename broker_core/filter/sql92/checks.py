@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.filter.caret import syntax_error
 from broker_core.filter.sql92.convert import common_width, number_key
 from broker_core.filter.sql92.tree import (
     Boolean,
@@ -21,6 +20,7 @@ from broker_core.filter.sql92.tree import (
     Text,
     Truth,
 )
+from broker_core.filter.syntax_error import syntax_error
 
 if TYPE_CHECKING:
     from broker_core.filter.sql92.tokens import Token

@@ -21,7 +21,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from broker_core.filter.caret import syntax_error
 from broker_core.filter.sql92 import checks
 from broker_core.filter.sql92.tokens import Kind, Lexer, Token, string_value
 from broker_core.filter.sql92.tree import (
@@ -45,6 +44,7 @@ from broker_core.filter.sql92.tree import (
     Text,
     Truth,
 )
+from broker_core.filter.syntax_error import syntax_error
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -12,7 +12,7 @@ import enum
 import re
 from typing import NamedTuple
 
-from broker_core.filter.caret import syntax_error
+from broker_core.filter.syntax_error import syntax_error
 
 KEYWORDS = frozenset(
     "NOT AND OR BETWEEN IN TRUE FALSE NULL IS CONTAINS STARTSWITH ENDSWITH".split()

@@ -21,8 +21,7 @@ from broker_core.errors import (
     OffsetRangeError,
     TopicNotFoundError,
 )
-from broker_core.filter.counts import FilterCount
-from broker_core.filter.pipeline import MessageFilter
+from broker_core.filter.pipeline import FilterCount, MessageFilter
 from broker_core.types import LogicalOffset, OffsetRange
 from pyspark_rocketmq import client_cache
 from pyspark_rocketmq.plan.bounded import QueueRange, resolve

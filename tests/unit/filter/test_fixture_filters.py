@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from broker_core.filter.pipeline import MessageFilter, Pipeline
@@ -175,7 +176,8 @@ def test_properties_that_the_client_saw_have_the_same_verdicts(
             passed = [verdict == "true" for verdict in chosen.sql.verdicts(messages)]
         else:
             assert chosen.tags is not None
-            passed = [chosen.tags.matches(message.get("TAGS")) for message in messages]
+            tags = pa.array([message.get("TAGS") for message in messages], pa.string())
+            passed = chosen.tags.select_texts(tags).tolist()
         offsets = [m["queueOffset"] for m, p in zip(queue["messages"], passed, strict=True) if p]
         if offsets:
             found[queue_id] = offsets

@@ -12,8 +12,7 @@ from broker_core.codec.properties.text import format_properties
 from broker_core.codec.record import Record, encode_record
 from broker_core.errors import FilterSyntaxError, RequestError
 from broker_core.filter.bloom import BloomShape
-from broker_core.filter.counts import FilterCount, StageCount
-from broker_core.filter.pipeline import MessageFilter, Pipeline
+from broker_core.filter.pipeline import FilterCount, MessageFilter, Pipeline, StageCount
 from broker_core.filter.registered import RegisteredFilter
 from broker_core.filter.sqlfilter import SqlFilter
 from broker_core.filter.tags import TagFilter

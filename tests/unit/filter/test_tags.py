@@ -118,12 +118,6 @@ def test_large_strings_and_slices_are_taken_too() -> None:
     assert TagFilter("A || B").select_texts(texts).tolist() == [True, False, True]
 
 
-@pytest.mark.parametrize(("tag", "matches"), [("A", True), ("B", False), (None, False)])
-def test_single_message_matches_by_its_text(tag: str | None, matches: bool) -> None:
-    assert TagFilter("A").matches(tag) is matches
-    assert TagFilter("*").matches(tag)
-
-
 def test_filter_pickles_by_its_text_and_shows_it() -> None:
     original = TagFilter("A || B")
 

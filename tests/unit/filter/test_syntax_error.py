@@ -5,8 +5,8 @@ import pickle
 import pytest
 
 from broker_core.errors import FilterSyntaxError, RequestError
-from broker_core.filter.caret import syntax_error
 from broker_core.filter.sqlfilter import SqlFilter
+from broker_core.filter.syntax_error import syntax_error
 
 
 def refusal(text: str) -> FilterSyntaxError:
