@@ -28,9 +28,9 @@ from broker_core.store.io.files import Failpoint, storage_error, write_new
 from broker_core.store.lock import DEFAULT_WAIT_S, StoreLock
 from broker_core.store.queue.consume_queue import FILLER_SIZE
 from broker_core.store.recovery import checkpoint
-from broker_core.store.recovery.apply import apply
 from broker_core.store.recovery.checkpoint import Checkpoint, read_checkpoint
 from broker_core.store.recovery.plan import Progress, RecoveryKind, plan
+from broker_core.store.recovery.recover import recover
 from broker_core.store.recovery.shutdown_state import ABORT_NAME, CHECKPOINT_NAME
 from broker_core.store.recovery.tail import TailMarker, TailState, boot_id, decode_tail
 
@@ -299,7 +299,7 @@ class StoreSession:
             before = replace(before, durable_end=0, log_durable_end=0)
         self._tail = before
         self.mark_unclosed()
-        apply(found, self.parts)
+        recover(found, self.parts)
         self.mark_clean(found.log_end, found.last_start, found.last_store_ms)
         if is_scan:
             known = read_checkpoint(self._checkpoint_path)

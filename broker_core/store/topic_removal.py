@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker_core.store import config_files
 from broker_core.store.io.files import Failpoint, make_directory
-from broker_core.store.recovery.plan import DELETIONS, deleted_topics
+from broker_core.store.recovery.queue_plan import DELETIONS, deleted_topics
 
 if TYPE_CHECKING:
     from broker_core.store.components import StoreComponents

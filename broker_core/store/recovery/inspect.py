@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from broker_core.errors import CorruptRecordError, OffsetRangeError, StorageError
 from broker_core.store.lock import lock_holder
 from broker_core.store.queue.consume_queue import ConsumeQueue, has_entry
-from broker_core.store.recovery.plan import RecoveryKind, known_topics, lacks_queues, plan
+from broker_core.store.recovery.plan import RecoveryKind, lacks_queues, plan
+from broker_core.store.recovery.queue_plan import known_topics, last_entry, leads_beyond
 from broker_core.store.recovery.shutdown_state import ShutdownState, read_shutdown_state
 
 if TYPE_CHECKING:
@@ -118,22 +119,9 @@ def _recovered(state: StoreState, root: Path, log: CommitLog, planned: RecoveryP
 
 
 def _leads_beyond(root: Path, log: CommitLog, queue: QueueKey, planned: RecoveryPlan) -> bool:
-    """Whether a queue's last entry leads to its message, whole, behind the end of a planned log.
-
-    Older records can lie there too, left from before an earlier cut.
-    """
-    topic, queue_id = queue
-    entries = ConsumeQueue(root / "consumequeue" / topic / str(queue_id))
-    end = entries.written_end(may_have_holes=True)
-    for entry in entries.read(end - 1, end) if end else ():
-        place = int(entry["physical_offset"])
-        try:
-            record = log.record(place) if place > planned.log_end else None
-        except (CorruptRecordError, OffsetRangeError):
-            continue
-        if record is not None and record.store_timestamp >= planned.last_store_ms:
-            return (record.topic, record.queue_id, record.queue_offset) == (*queue, end - 1)
-    return False
+    """Return True if a queue's last entry leads to its message, whole, behind a planned end."""
+    last = last_entry(queue, root / "consumequeue" / queue[0] / str(queue[1]))
+    return last is not None and leads_beyond(log, last, planned.log_end, planned.last_store_ms)
 
 
 def _leads_to_stranger(root: Path, log: CommitLog, queue: QueueKey, planned: RecoveryPlan) -> bool:

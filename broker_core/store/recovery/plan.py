@@ -22,27 +22,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from broker_core.codec.property_names import is_system_topic
 from broker_core.errors import CorruptRecordError, OffsetRangeError
-from broker_core.store import config_files
 from broker_core.store.format_check import batch_topics
 from broker_core.store.index.file import IndexHeader
 from broker_core.store.index.writer import IndexPosition
 from broker_core.store.log.commit_log import CommitLog
 from broker_core.store.log.scan import LogScan, follows_record, is_unwritten
-from broker_core.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue, list_queues
+from broker_core.store.queue.consume_queue import ConsumeQueue, list_queues
 from broker_core.store.recovery.index_plan import IndexPlan, plan_abnormal, plan_normal
 from broker_core.store.recovery.queue_plan import (
     GapError,
+    LastEntry,
     QueuePlan,
     ScannedRecords,
     collect,
+    deleted_topics,
+    known_topics,
+    last_entry,
+    leads_beyond,
     read_tail,
     reconcile,
 )
-from broker_core.store.recovery.scan_start import abnormal_start, normal_start
 from broker_core.store.recovery.shutdown_state import ShutdownState, read_shutdown_state
 from broker_core.store.recovery.tail import NO_RECORD, TailMarker, TailState, boot_id
 
@@ -52,10 +54,8 @@ if TYPE_CHECKING:
 
     from broker_core.codec.record import Record
     from broker_core.store.queue.writer import QueueKey
+    from broker_core.store.recovery.checkpoint import Checkpoint
     from broker_core.store.settings import StoreSettings
-
-DELETIONS = Path("config") / "topicDeletions.json"
-"""{"deletions": {topic: log end when it was deleted}}: records before it belong to no queue."""
 
 Progress = Callable[[int, int], None]
 """Called with bytes done and bytes in all."""
@@ -130,20 +130,6 @@ def lacks_queues(root: Path, settings: StoreSettings) -> bool:
 
 def _no_progress(done: int, total: int) -> None:
     del done, total
-
-
-@dataclass(frozen=True, slots=True)
-class _LastEntry:
-    """The newest entry of a queue, by its bytes alone."""
-
-    queue: QueueKey
-    offset: int
-    physical_offset: int
-    size: int
-
-    @property
-    def end(self) -> int:
-        return -1 if self.size == FILLER_SIZE else self.physical_offset + self.size
 
 
 class _Survey:
@@ -241,7 +227,8 @@ class _Survey:
 
     def by_scan(self, progress: Progress) -> RecoveryPlan:
         """The plan of a normal or abnormal recovery."""
-        lasts = [last for queue in self._queues() for last in self._last_entry(queue)]
+        found = (last_entry(queue, self._directory(queue)) for queue in self._queues())
+        lasts = [last for last in found if last is not None]
         reached = max((last.end for last in lasts), default=-1)
         if self.marks.is_unclean:
             kind = RecoveryKind.ABNORMAL
@@ -258,7 +245,7 @@ class _Survey:
         self,
         kind: RecoveryKind,
         start: int,
-        lasts: list[_LastEntry],
+        lasts: list[LastEntry],
         reached: int,
         progress: Progress,
     ) -> RecoveryPlan:
@@ -327,14 +314,10 @@ class _Survey:
             scan_start=self.log.start if self.marks.tail is not None else start,
         )
 
-    def _refuse_damage(self, scan: LogScan, lasts: list[_LastEntry]) -> None:
-        """Raise if messages that a queue still shows lie, whole, behind the log's valid end.
-
-        Records from before an earlier cut can lie there too; they are older than what precedes.
-        """
+    def _refuse_damage(self, scan: LogScan, lasts: list[LastEntry]) -> None:
+        """Raise if messages that a queue still shows lie, whole, behind the log's valid end."""
         for last in lasts:
-            record = self._record_of(last) if last.physical_offset > scan.end else None
-            if record is not None and record.store_timestamp >= scan.last_store_ms:
+            if leads_beyond(self.log, last, scan.end, scan.last_store_ms):
                 topic, queue_id = last.queue
                 message = (
                     f"The commit log in {self.root} is damaged at physical offset {scan.end} "
@@ -345,48 +328,43 @@ class _Survey:
                 )
                 raise CorruptRecordError(message, self.root, scan.end)
 
-    def _record_of(self, last: _LastEntry) -> Record | None:
-        try:
-            record = self.log.record(last.physical_offset)
-        except (CorruptRecordError, OffsetRangeError):
-            return None
-        same = (record.topic, record.queue_id, record.queue_offset) == (*last.queue, last.offset)
-        return record if same else None
-
     def _queues(self) -> list[QueueKey]:
         return list_queues(self.root / "consumequeue")
 
     def _directory(self, queue: QueueKey) -> Path:
         return self.root / "consumequeue" / queue[0] / str(queue[1])
 
-    def _last_entry(self, queue: QueueKey) -> list[_LastEntry]:
-        """The newest entry of a queue, if it has one."""
-        view = ConsumeQueue(self._directory(queue))
-        end = view.written_end(may_have_holes=True)
-        entries = view.read(end - 1, end) if end > view.first else ()
-        return [
-            _LastEntry(queue, end - 1, int(entry["physical_offset"]), int(entry["size"]))
-            for entry in entries
-        ]
+
+def normal_start(log: CommitLog, reached: int) -> int:
+    """The last segment whose first record is valid and lies no later than queues have reached."""
+    for segment in reversed(log.segments):
+        record = _first_record(log, segment.base)
+        if record is not None and record.store_timestamp != 0 and segment.base <= reached:
+            return segment.base
+    return log.start
 
 
-def deleted_topics(root: Path) -> dict[str, int]:
-    """Topics that our writers deleted: {topic: log end at that time}."""
-    document: dict[str, Any] = config_files.load(root / DELETIONS)
-    return {
-        str(topic): int(end)
-        for topic, end in document.get("deletions", {}).items()
-        if isinstance(end, int)
-    }
+def abnormal_start(log: CommitLog, checkpoint: Checkpoint) -> int:
+    """The last segment before whose first record everything is flushed, says the checkpoint.
 
-
-def known_topics(root: Path) -> Callable[[str], bool]:
-    """Whether records of a topic without consume queues should get some.
-
-    After an unclean stop its queues may be lost, or it may have been deleted: the configuration
-    tells, where there is one. Topics that brokers make for themselves are not always in it.
+    RocketMQ 5.5 goes by the offset that consume queues have reached; older releases, which do not
+    write it, by times.
     """
-    table = config_files.load(root / "config" / "topics.json").get("topicConfigTable")
-    if not isinstance(table, dict):
-        return lambda _topic: True
-    return lambda topic: topic in table or is_system_topic(topic)
+    for segment in reversed(log.segments):
+        record = _first_record(log, segment.base)
+        if record is None or record.store_timestamp == 0:
+            continue
+        if checkpoint.logics_physical_offset > 0:
+            is_flushed = segment.base <= checkpoint.logics_physical_offset
+        else:
+            is_flushed = record.store_timestamp <= checkpoint.min_timestamp_ms
+        if is_flushed:
+            return segment.base
+    return log.start
+
+
+def _first_record(log: CommitLog, base: int) -> Record | None:
+    try:
+        return log.record(base)
+    except (CorruptRecordError, OffsetRangeError):
+        return None

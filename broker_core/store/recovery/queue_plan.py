@@ -15,17 +15,22 @@ on (the scan start; before it, queues are known to be right) and compares. The r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from broker_core.errors import CorruptRecordError
+from broker_core.codec.property_names import is_system_topic
+from broker_core.errors import CorruptRecordError, OffsetRangeError
+from broker_core.store import config_files
 from broker_core.store.dispatch import group_by_queue, queue_entries
 from broker_core.store.io.files import first_hole, is_zero
 from broker_core.store.queue.consume_queue import (
     ENTRY,
     ENTRY_BYTES,
+    FILLER_SIZE,
     ConsumeQueue,
     is_filler,
     is_written,
@@ -36,7 +41,12 @@ if TYPE_CHECKING:
 
     from broker_core.codec.dispatch_request import DispatchRequests
     from broker_core.store.io.segments import Segment
+    from broker_core.store.log.commit_log import CommitLog
     from broker_core.store.queue.writer import QueueKey
+
+
+DELETIONS = Path("config") / "topicDeletions.json"
+"""{"deletions": {topic: log end when it was deleted}}: records before it belong to no queue."""
 
 
 class GapError(Exception):
@@ -218,3 +228,65 @@ def _matching(tail: QueueTail, offsets: NDArray[np.int64], entries: NDArray[np.v
         & (offsets[at] == tail.first + np.arange(len(wanted)))
     )
     return len(same) if same.all() else int(np.argmin(same))
+
+
+@dataclass(frozen=True, slots=True)
+class LastEntry:
+    """The newest entry of a queue, by its bytes alone."""
+
+    queue: QueueKey
+    offset: int
+    physical_offset: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """Where its record ends in the log; -1 for a filler."""
+        return -1 if self.size == FILLER_SIZE else self.physical_offset + self.size
+
+
+def last_entry(queue: QueueKey, directory: Path) -> LastEntry | None:
+    """Return the newest entry of a queue; None if it has none."""
+    view = ConsumeQueue(directory)
+    end = view.written_end(may_have_holes=True)
+    for entry in view.read(end - 1, end) if end > view.first else ():
+        return LastEntry(queue, end - 1, int(entry["physical_offset"]), int(entry["size"]))
+    return None
+
+
+def leads_beyond(log: CommitLog, last: LastEntry, log_end: int, last_store_ms: int) -> bool:
+    """Return True if a queue's last entry leads to its message, whole, behind the log's end.
+
+    Records from before an earlier cut can lie there too: they are older than `last_store_ms`, the
+    store time of the last record before `log_end`.
+    """
+    if last.physical_offset <= log_end:
+        return False
+    try:
+        record = log.record(last.physical_offset)
+    except (CorruptRecordError, OffsetRangeError):
+        return False
+    same = (record.topic, record.queue_id, record.queue_offset) == (*last.queue, last.offset)
+    return same and record.store_timestamp >= last_store_ms
+
+
+def deleted_topics(root: Path) -> dict[str, int]:
+    """Topics that our writers deleted: {topic: log end at that time}."""
+    document: dict[str, Any] = config_files.load(root / DELETIONS)
+    return {
+        str(topic): int(end)
+        for topic, end in document.get("deletions", {}).items()
+        if isinstance(end, int)
+    }
+
+
+def known_topics(root: Path) -> Callable[[str], bool]:
+    """Whether records of a topic without consume queues should get some.
+
+    After an unclean stop its queues may be lost, or it may have been deleted: the configuration
+    tells, where there is one. Topics that brokers make for themselves are not always in it.
+    """
+    table = config_files.load(root / "config" / "topics.json").get("topicConfigTable")
+    if not isinstance(table, dict):
+        return lambda _topic: True
+    return lambda topic: topic in table or is_system_topic(topic)

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
@@ -104,10 +104,6 @@ class TailMarker:
             self.pid,
         )
         return body + _CRC.pack(zlib.crc32(body))
-
-    def next(self, state: TailState) -> TailMarker:
-        """The same marker in another state, one generation on."""
-        return replace(self, state=state, generation=self.generation + 1)
 
     @property
     def is_at_rest(self) -> bool:

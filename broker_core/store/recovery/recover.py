@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-def apply(plan: RecoveryPlan, parts: StoreComponents) -> None:
+def recover(plan: RecoveryPlan, parts: StoreComponents) -> None:
     """Carry out a plan. Only the holder of the store's lock may call it."""
     if plan.kind is RecoveryKind.NONE:
         return
