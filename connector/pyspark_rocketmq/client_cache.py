@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from broker_core import errors as core
 from broker_core.api import LocalBroker
 from broker_core.clients.address import BrokerKind
-from pyspark_rocketmq import errors
+from pyspark_rocketmq.errors import ConnectorError, broker_errors
 from pyspark_rocketmq.options.secret import Secret
 
 if TYPE_CHECKING:
@@ -67,24 +67,22 @@ def forget(client: ClientOptions, mode: Mode = "r") -> None:
         broker.close()
 
 
-def failed(error: core.BrokerError, client: ClientOptions, action: str) -> errors.ConnectorError:
+def failed(error: core.BrokerError, client: ClientOptions, action: str) -> ConnectorError:
     """What an error of this process's writer means; a broken connection is not used again."""
     if isinstance(error, core.UnavailableError):
         forget(client, "rw")
     return translate(error, client.address, action, attempts=1)
 
 
-def translate(
-    error: core.BrokerError, address: str, action: str, attempts: int
-) -> errors.ConnectorError:
+def translate(error: core.BrokerError, address: str, action: str, attempts: int) -> ConnectorError:
     """What a broker's error means to a Spark user."""
     if isinstance(error, core.CorruptRecordError):
-        return errors.broker_store_damaged(address, action, error)
+        return broker_errors.store_damaged(address, action, error)
     if isinstance(error, core.UnsupportedError):
-        return errors.broker_unsupported(address, action, error)
+        return broker_errors.unsupported(address, action, error)
     if error.retryable:
-        return errors.broker_unavailable(address, action, attempts, error)
-    return errors.broker_failed(address, action, error)
+        return broker_errors.unavailable(address, action, attempts, error)
+    return broker_errors.failed(address, action, error)
 
 
 def client_settings(client: ClientOptions) -> dict[str, Any]:

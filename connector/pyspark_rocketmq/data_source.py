@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from pyspark_rocketmq import errors
+from pyspark_rocketmq.errors import sink_errors
 from pyspark_rocketmq.options.options import SourceOptions, advice
 from pyspark_rocketmq.options.table import Scope
 from pyspark_rocketmq.sink.writer import RocketMQStreamWriter, RocketMQWriter
@@ -85,7 +85,7 @@ class RocketMQDataSource(DataSource):
         """
         settle_in()
         if overwrite:
-            raise errors.sink_overwrite()
+            raise sink_errors.overwrite()
         for sentence in advice(self.options, Scope.WRITE):
             log.warning("%s", sentence)
         return RocketMQWriter(self.options, schema)

@@ -23,8 +23,8 @@ from hypothesis.stateful import (
 
 from broker_core.types import LogicalOffset, QueueRef
 from pyspark_rocketmq.options.options import SourceOptions
-from pyspark_rocketmq.plan.admission import Limits
 from pyspark_rocketmq.plan.offsets import SourceOffset
+from pyspark_rocketmq.plan.rate_limit import TriggerLimits
 from pyspark_rocketmq.source.microbatch import MicroBatches
 from pyspark_rocketmq.source.offset_reader import OffsetReader
 from pyspark_rocketmq.source.partition import QueuePartition
@@ -203,4 +203,4 @@ def test_where_a_batch_ends_depends_on_its_start_and_the_broker_alone() -> None:
         other = fresh().advance(other, options.limits)
 
         assert place == other
-    assert kept.advance(place, Limits()) == place
+    assert kept.advance(place, TriggerLimits()) == place

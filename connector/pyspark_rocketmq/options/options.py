@@ -19,11 +19,10 @@ from broker_core.clients.address import BrokerKind, parse_address
 from broker_core.codec.decode import DEFAULT_COLUMNS
 from broker_core.errors import AddressError, FilterSyntaxError
 from broker_core.filter.pipeline import MessageFilter
-from pyspark_rocketmq import errors
+from pyspark_rocketmq.errors import option_errors
 from pyspark_rocketmq.options import names
 from pyspark_rocketmq.options.secret import Secret
 from pyspark_rocketmq.options.table import RawOptions, Scope
-from pyspark_rocketmq.plan.admission import Limits
 from pyspark_rocketmq.plan.offsets import (
     EARLIEST,
     LATEST,
@@ -33,14 +32,15 @@ from pyspark_rocketmq.plan.offsets import (
     parse_offsets,
     parse_times,
 )
-from pyspark_rocketmq.plan.positions import (
+from pyspark_rocketmq.plan.rate_limit import TriggerLimits
+from pyspark_rocketmq.plan.starting_offsets import (
     AtGroup,
     AtOffsets,
     AtTime,
     AtTimes,
     Earliest,
     Latest,
-    Position,
+    OffsetSpec,
 )
 from pyspark_rocketmq.plan.subscription import Assigned, Pattern, Subscription, Topics
 from pyspark_rocketmq.source.schema import PROPERTIES, parse_columns
@@ -84,7 +84,7 @@ class ClientOptions:
     def parse(cls, given: RawOptions) -> ClientOptions:
         """The address, checked for its form, and the credentials."""
         if not given.has(names.BROKER):
-            raise errors.option_missing(
+            raise option_errors.missing(
                 names.BROKER, "it says where the messages are.", "file:/path/to/store"
             )
         return cls(
@@ -116,11 +116,11 @@ class SourceOptions:
 
     client: ClientOptions
     subscription: Subscription
-    starting: Position | None
-    ending: Position | None
+    starting: OffsetSpec | None
+    ending: OffsetSpec | None
     ends_given: tuple[str, ...]
     late_is_latest: bool
-    limits: Limits
+    limits: TriggerLimits
     columns: tuple[str, ...]
     message_filter: MessageFilter | None
     retry: Retry
@@ -164,17 +164,17 @@ class SourceOptions:
     def for_stream(self) -> SourceOptions:
         """The same for a streaming query, which starts at latest and has no end."""
         if self.ends_given:
-            raise errors.option_not_in_stream(self.ends_given[0])
+            raise option_errors.not_in_stream(self.ends_given[0])
         return replace(self, starting=self.starting or Latest())
 
     def for_batch(self) -> SourceOptions:
         """The same for a batch read, from earliest to latest, which can't start at latest."""
         if isinstance(self.starting, Latest):
-            raise errors.offsets_start_is_latest(names.STARTING_OFFSETS)
+            raise option_errors.offsets_start_is_latest(names.STARTING_OFFSETS)
         if isinstance(self.starting, AtOffsets):
             for key, offset in self.starting.numbers.numbers.items():
                 if offset == LATEST:
-                    raise errors.offsets_start_is_latest(names.STARTING_OFFSETS, str(key))
+                    raise option_errors.offsets_start_is_latest(names.STARTING_OFFSETS, str(key))
         return replace(self, starting=self.starting or Earliest(), ending=self.ending or Latest())
 
 
@@ -230,17 +230,17 @@ def _address(text: str) -> str:
     try:
         return parse_address(text).text
     except AddressError as error:
-        raise errors.option_invalid_address(error) from error
+        raise option_errors.invalid_address(error) from error
 
 
 def _subscription(given: RawOptions) -> Subscription:
     chosen = given.among(STRATEGIES)
     if not chosen:
-        raise errors.option_no_strategy(
+        raise option_errors.no_strategy(
             (names.SUBSCRIBE, names.SUBSCRIBE_PATTERN, names.ASSIGN), f"{names.SUBSCRIBE}=orders"
         )
     if len(chosen) > 1:
-        raise errors.option_several_strategies(STRATEGIES, chosen)
+        raise option_errors.several_strategies(STRATEGIES, chosen)
     option = chosen[0]
     if option == names.ASSIGN:
         return Assigned(option, parse_assignment(option, given.raw(option)))
@@ -248,7 +248,7 @@ def _subscription(given: RawOptions) -> Subscription:
         return Pattern(option, _pattern(given))
     topics = {item.strip() for item in given.raw(option).split(",") if item.strip()}
     if not topics:
-        raise errors.option_empty(option, given.raw(option), "topics, separated by commas")
+        raise option_errors.empty(option, given.raw(option), "topics, separated by commas")
     return Topics(option, tuple(sorted(topics)))
 
 
@@ -258,11 +258,11 @@ def _pattern(given: RawOptions) -> str:
         re.compile(text)
     except re.error as error:
         expected = f"a regular expression ({error})"
-        raise errors.option_invalid(names.SUBSCRIBE_PATTERN, text, expected, "orders-.*") from error
+        raise option_errors.invalid(names.SUBSCRIBE_PATTERN, text, expected, "orders-.*") from error
     return text
 
 
-def _starting(given: RawOptions) -> Position | None:
+def _starting(given: RawOptions) -> OffsetSpec | None:
     chosen = given.among(STARTS)[:1]
     if not chosen:
         return None
@@ -281,7 +281,7 @@ def _starting(given: RawOptions) -> Position | None:
     )
 
 
-def _ending(given: RawOptions) -> Position | None:
+def _ending(given: RawOptions) -> OffsetSpec | None:
     chosen = given.among(ENDS)[:1]
     if not chosen:
         return None
@@ -290,19 +290,19 @@ def _ending(given: RawOptions) -> Position | None:
     text = given.raw(names.ENDING_OFFSETS).strip()
     match text.lower():
         case "earliest":
-            raise errors.offsets_end_is_earliest(names.ENDING_OFFSETS)
+            raise option_errors.offsets_end_is_earliest(names.ENDING_OFFSETS)
         case "latest":
             return Latest()
     position = _by_offset(names.ENDING_OFFSETS, text, "latest or JSON offsets per queue")
     for key, offset in position.numbers.numbers.items():
         if offset == EARLIEST:
-            raise errors.offsets_end_is_earliest(names.ENDING_OFFSETS, str(key))
+            raise option_errors.offsets_end_is_earliest(names.ENDING_OFFSETS, str(key))
     return position
 
 
 def _by_offset(option: str, text: str, expected: str) -> AtOffsets:
     if not text.startswith("{"):
-        raise errors.option_invalid(option, text, expected, OFFSETS_EXAMPLE)
+        raise option_errors.invalid(option, text, expected, OFFSETS_EXAMPLE)
     return AtOffsets(parse_offsets(option, text))
 
 
@@ -312,8 +312,8 @@ def _by_time(given: RawOptions, option: str) -> AtTime | AtTimes:
     return AtTimes(parse_times(option, given.raw(option)))
 
 
-def _limits(given: RawOptions) -> Limits:
-    limits = Limits(
+def _limits(given: RawOptions) -> TriggerLimits:
+    limits = TriggerLimits(
         given.value(names.MAX_OFFSETS_PER_TRIGGER),
         given.value(names.MIN_OFFSETS_PER_TRIGGER),
         given.value(names.MAX_TRIGGER_DELAY),
@@ -321,7 +321,7 @@ def _limits(given: RawOptions) -> Limits:
     )
     low, high = limits.min_messages, limits.max_messages
     if low is not None and high is not None and low > high:
-        raise errors.option_min_above_max(low, high)
+        raise option_errors.min_above_max(low, high)
     return limits
 
 
@@ -335,35 +335,35 @@ def _columns(given: RawOptions) -> tuple[str, ...]:
 
 def _group(given: RawOptions, purpose: str) -> str:
     if not given.has(names.CONSUMER_GROUP):
-        raise errors.option_missing(names.CONSUMER_GROUP, purpose, "my-group")
+        raise option_errors.missing(names.CONSUMER_GROUP, purpose, "my-group")
     group: str = given.value(names.CONSUMER_GROUP)
     return group
 
 
 def _filter(given: RawOptions) -> MessageFilter | None:
     if given.has(names.TAGS) and given.has(names.SQL):
-        raise errors.option_conflict(
+        raise option_errors.conflict(
             (names.TAGS, names.SQL), "a message is chosen by its tag or by its properties."
         )
     try:
         return MessageFilter.of(tags=given.value(names.TAGS), sql=given.value(names.SQL))
     except FilterSyntaxError as error:
         option = given.among((names.TAGS, names.SQL))[0]
-        raise errors.option_invalid_filter(option, error) from error
+        raise option_errors.invalid_filter(option, error) from error
 
 
 def _check_group(options: SourceOptions) -> None:
     if options.commit_offsets and options.consumer_group is None:
-        raise errors.option_missing(
+        raise option_errors.missing(
             names.CONSUMER_GROUP, f"{names.COMMIT_OFFSETS} reports progress to it.", "my-group"
         )
 
 
-def _check_order(start: Position | None, end: Position | None) -> None:
+def _check_order(start: OffsetSpec | None, end: OffsetSpec | None) -> None:
     """Refuse a given start after a given end, as far as the texts alone can tell."""
     if isinstance(start, AtTime) and isinstance(end, AtTime):
         if start.timestamp_ms > end.timestamp_ms:
-            raise errors.offsets_start_after_end(
+            raise option_errors.offsets_start_after_end(
                 start.option, start.timestamp_ms, end.option, end.timestamp_ms, "every queue"
             )
         return
@@ -377,11 +377,11 @@ def _check_queues(start: QueueNumbers, end: QueueNumbers, *, is_same_kind: bool)
     has_all_brokers = all(key.broker_name for key in (*first, *last))
     has_no_brokers = not any(key.broker_name for key in (*first, *last))
     if first.keys() != last.keys() and (has_all_brokers or has_no_brokers):
-        raise errors.offsets_queues_differ(
+        raise option_errors.offsets_queues_differ(
             start.option, end.option, first.keys() - last.keys(), last.keys() - first.keys()
         )
     for key in sorted(first.keys() & last.keys()):
         if is_same_kind and first[key] >= 0 and 0 <= last[key] < first[key]:
-            raise errors.offsets_start_after_end(
+            raise option_errors.offsets_start_after_end(
                 start.option, first[key], end.option, last[key], str(key)
             )

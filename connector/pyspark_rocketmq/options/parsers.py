@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pyspark_rocketmq import errors
+from pyspark_rocketmq.errors import option_errors
 from pyspark_rocketmq.options.secret import Secret
 
 Parser = Callable[[str, str], Any]
@@ -36,7 +36,7 @@ _UNIT_MICROS = {
 def text(name: str, given: str) -> str:
     """Any text that is not blank, trimmed."""
     if not given.strip():
-        raise errors.option_empty(name, given, "a text that is not blank")
+        raise option_errors.empty(name, given, "a text that is not blank")
     return given.strip()
 
 
@@ -50,7 +50,7 @@ def boolean(name: str, given: str) -> bool:
     """True or false, in any case."""
     value = {"true": True, "false": False}.get(given.strip().lower())
     if value is None:
-        raise errors.option_invalid(name, given, "true or false", "true")
+        raise option_errors.invalid(name, given, "true or false", "true")
     return value
 
 
@@ -61,10 +61,10 @@ def integer(minimum: int, maximum: int, expected: str, example: str) -> Parser:
         digits = given.strip()
         # Length first: int() of a very long text is slow, and Python refuses it altogether.
         if len(digits) > 20 or not _INTEGER.fullmatch(digits):
-            raise errors.option_invalid(name, given, expected, example)
+            raise option_errors.invalid(name, given, expected, example)
         value = int(digits)
         if not minimum <= value <= maximum:
-            raise errors.option_invalid(name, given, expected, example)
+            raise option_errors.invalid(name, given, expected, example)
         return value
 
     return parse
@@ -82,7 +82,7 @@ def choice(*words: str) -> Parser:
     def parse(name: str, given: str) -> str:
         word = given.strip().lower()
         if word not in words:
-            raise errors.option_invalid(name, given, "one of " + ", ".join(words), words[0])
+            raise option_errors.invalid(name, given, "one of " + ", ".join(words), words[0])
         return word
 
     return parse
@@ -97,5 +97,5 @@ def duration_ms(name: str, given: str) -> int:
     found = _DURATION.fullmatch(given.strip().lower())
     if found is None or len(found[1]) > 18 or found[2] not in _UNIT_MICROS:
         expected = "a time span in us, ms, s, m, h or d"
-        raise errors.option_invalid(name, given, expected, "15m")
+        raise option_errors.invalid(name, given, expected, "15m")
     return int(found[1]) * _UNIT_MICROS[found[2]] // 1000

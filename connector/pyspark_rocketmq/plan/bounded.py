@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
-from pyspark_rocketmq import errors
+from pyspark_rocketmq.errors import option_errors
 from pyspark_rocketmq.plan.dataloss import Report, readable
 from pyspark_rocketmq.plan.offsets import MAX_LONG
-from pyspark_rocketmq.plan.positions import Bounds
 from pyspark_rocketmq.plan.pushdown import Pushed
 from pyspark_rocketmq.plan.split import split
+from pyspark_rocketmq.plan.starting_offsets import Bounds
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _check_order(
     first = held.earliest if start is None else start
     last = held.latest if end is None else end
     if first > last:
-        raise errors.offsets_resolved_start_after_end(queue, first, last)
+        raise option_errors.offsets_resolved_start_after_end(queue, first, last)
 
 
 def _may_hold(piece: QueueRange) -> bool:

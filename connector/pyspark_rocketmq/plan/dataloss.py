@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
-from pyspark_rocketmq import errors
-from pyspark_rocketmq.plan.positions import Bounds
+from pyspark_rocketmq.errors import DataLossError, source_errors
+from pyspark_rocketmq.plan.starting_offsets import Bounds
 
-Report = Callable[[errors.DataLossError], None]
+Report = Callable[[DataLossError], None]
 
 
 def policy(*, fail: bool, warn: Callable[[str], None]) -> Report:
     """The callback for one value of failOnDataLoss."""
 
-    def report(loss: errors.DataLossError) -> None:
+    def report(loss: DataLossError) -> None:
         if fail:
             raise loss
         warn(f"condition={loss.condition} {loss.message}")
@@ -44,7 +44,7 @@ def plan_ranges(
     """
     gone = start.keys() - end.keys()
     if gone:
-        report(errors.queues_deleted(gone))
+        report(source_errors.queues_deleted(gone))
     found = (
         _old_range(OffsetRange(queue, start[queue], end[queue]), report, queue in just_resolved)
         if queue in start
@@ -59,10 +59,10 @@ def readable(wanted: OffsetRange, held: Bounds, report: Report) -> OffsetRange:
     start, end = wanted.start, wanted.end
     if wanted.size and start < held.earliest:
         lost = min(end, held.earliest) - start
-        report(errors.offset_expired(wanted.queue, start, held.earliest, lost))
+        report(source_errors.offset_expired(wanted.queue, start, held.earliest, lost))
         start = held.earliest
     if wanted.size and end > held.latest:
-        report(errors.offset_not_reached(wanted.queue, end, held.latest))
+        report(source_errors.offset_not_reached(wanted.queue, end, held.latest))
         end = held.latest
     return OffsetRange(wanted.queue, start, max(start, end))
 
@@ -78,21 +78,21 @@ def check_target(
     thinks of data loss.
     """
     if end.keys() != target.keys():
-        raise errors.available_now_queues_differ(end, target)
+        raise source_errors.available_now_queues_differ(end, target)
     lost = end.keys() - bounds.keys()
     if lost:
-        raise errors.available_now_queues_lost(lost)
+        raise source_errors.available_now_queues_lost(lost)
     for queue in sorted(end):
         if end[queue] > target[queue]:
-            raise errors.available_now_end_after_target(queue, end[queue], target[queue])
+            raise source_errors.available_now_end_after_target(queue, end[queue], target[queue])
         if end[queue] > bounds[queue].latest:
             latest = bounds[queue].latest
-            raise errors.available_now_end_after_latest(queue, end[queue], latest)
+            raise source_errors.available_now_end_after_latest(queue, end[queue], latest)
 
 
 def _old_range(planned: OffsetRange, report: Report, is_just_resolved: bool) -> OffsetRange:
     if planned.end < planned.start and not is_just_resolved:
-        report(errors.offset_went_back(planned.queue, planned.start, planned.end))
+        report(source_errors.offset_went_back(planned.queue, planned.start, planned.end))
     return planned
 
 
@@ -100,8 +100,8 @@ def _new_range(
     queue: QueueRef, end: LogicalOffset, held: Bounds | None, report: Report
 ) -> OffsetRange | None:
     if held is None:
-        report(errors.queue_start_unknown(queue))
+        report(source_errors.queue_start_unknown(queue))
         return None
     if held.earliest > 0:
-        report(errors.new_queue_starts_late(queue, held.earliest))
+        report(source_errors.new_queue_starts_late(queue, held.earliest))
     return OffsetRange(queue, held.earliest, end)

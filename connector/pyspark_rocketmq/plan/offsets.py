@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Self
 
 from broker_core.types import LogicalOffset, QueueRef
-from pyspark_rocketmq import errors
+from pyspark_rocketmq.errors import option_errors, source_errors
 
 EARLIEST = -2
 LATEST = -1
@@ -88,7 +88,7 @@ class SourceOffset(Mapping[QueueRef, LogicalOffset]):
         """
 
         def refuse() -> NoReturn:
-            raise errors.checkpoint_malformed(
+            raise source_errors.checkpoint_malformed(
                 value if isinstance(value, str) else json.dumps(value, default=str)
             )
 
@@ -110,7 +110,7 @@ class QueueNumbers:
         named = {_resolve(key, queues, self.option): number for key, number in self.numbers.items()}
         wanted = {QueueKey(queue.topic, queue.broker_name, queue.queue_id) for queue in queues}
         if named.keys() != wanted:
-            raise errors.offsets_not_the_assigned(
+            raise option_errors.offsets_not_the_assigned(
                 self.option, wanted - named.keys(), named.keys() - wanted
             )
         return {QueueRef(*key): number for key, number in named.items()}
@@ -133,7 +133,7 @@ def parse_assignment(option: str, text: str) -> frozenset[QueueKey]:
     """Queue ids per topic and broker, or per topic where it lives on one broker."""
 
     def refuse() -> NoReturn:
-        raise errors.option_invalid(
+        raise option_errors.invalid(
             option, text, "JSON lists of queue ids per topic and broker", ASSIGN_EXAMPLE
         )
 
@@ -145,13 +145,13 @@ def parse_assignment(option: str, text: str) -> frozenset[QueueKey]:
                 refuse()
             keys |= {QueueKey(topic, broker_name, _number(item, 0, refuse)) for item in queue_ids}
     if not keys:
-        raise errors.option_empty(option, text, f"queues to read, for example {ASSIGN_EXAMPLE}")
+        raise option_errors.empty(option, text, f"queues to read, for example {ASSIGN_EXAMPLE}")
     return frozenset(keys)
 
 
 def _parse(option: str, text: str, minimum: int, expected: str, example: str) -> QueueNumbers:
     def refuse() -> NoReturn:
-        raise errors.option_invalid(option, text, expected, example)
+        raise option_errors.invalid(option, text, expected, example)
 
     return QueueNumbers(option, _numbers(_loaded(text, refuse), minimum, refuse))
 
@@ -207,7 +207,7 @@ def _resolve(key: QueueKey, queues: Collection[QueueRef], option: str) -> QueueK
         return key
     brokers = {queue.broker_name for queue in queues if queue.topic == key.topic}
     if len(brokers) > 1:
-        raise errors.offsets_ambiguous_broker(option, key.topic, brokers)
+        raise option_errors.offsets_ambiguous_broker(option, key.topic, brokers)
     return key._replace(broker_name=brokers.pop()) if brokers else key
 
 

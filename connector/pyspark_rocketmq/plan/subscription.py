@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from broker_core.codec.property_names import is_system_topic
 from broker_core.types import QueueRef
-from pyspark_rocketmq import errors
+from pyspark_rocketmq.errors import option_errors
 from pyspark_rocketmq.options import names
 from pyspark_rocketmq.plan.offsets import QueueKey
 
@@ -89,7 +89,7 @@ class Assigned:
         for topic in sorted({key.topic for key in self.keys if not key.broker_name}):
             brokers = {queue.broker_name for queue in present if queue.topic == topic}
             if len(brokers) > 1:
-                raise errors.offsets_ambiguous_broker(names.ASSIGN, topic, brokers)
+                raise option_errors.offsets_ambiguous_broker(names.ASSIGN, topic, brokers)
 
 
 Subscription = Topics | Pattern | Assigned

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from broker_core.errors import BrokerError
-from pyspark_rocketmq import client_cache, errors
+from pyspark_rocketmq import client_cache
+from pyspark_rocketmq.errors import sink_errors
 from pyspark_rocketmq.sink.task import SinkMessage, require_transactions
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def commit(options: SinkOptions, messages: Messages, *, is_foreach: bool = False
     except BrokerError as error:
         raise client_cache.failed(error, client, f"commit {batch}") from error
     if outcome.is_repeat and is_foreach and told[0].run and outcome.run == told[0].run:
-        raise errors.sink_written_twice(batch)
+        raise sink_errors.written_twice(batch)
     log.info(
         "event=%s batch=%r messages=%d",
         "batch_already_committed" if outcome.is_repeat else "batch_committed",

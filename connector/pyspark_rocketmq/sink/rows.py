@@ -33,7 +33,7 @@ from broker_core.codec.property_names import KEYS as KEYS_PROPERTY
 from broker_core.codec.property_names import SHARDING_KEY as SHARDING_PROPERTY
 from broker_core.codec.property_names import TAGS as TAGS_PROPERTY
 from broker_core.codec.spans import regular_offsets, spans_of
-from pyspark_rocketmq import errors
+from pyspark_rocketmq.errors import sink_errors
 from pyspark_rocketmq.sink.texts import TopicColumn, joined_keys, refuse_separators, user_properties
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Composer:
             return TopicColumn([self._options.topic], np.zeros(rows.num_rows, dtype=np.int32))
         coded = pc.dictionary_encode(rows.column(self._columns.topic))
         if coded.null_count:
-            raise errors.sink_null_topic()
+            raise sink_errors.null_topic()
         return TopicColumn(coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int32))
 
     def _queue_ids(self, rows: pa.RecordBatch, topics: TopicColumn) -> NDArray[np.int32]:
@@ -137,7 +137,7 @@ class Composer:
             if wrong.any():
                 row = int(wrong.argmax())
                 limit = int(counts[topics.codes[row]])
-                raise errors.sink_queue_out_of_range(topics.of(row), int(numbers[row]), limit)
+                raise sink_errors.queue_out_of_range(topics.of(row), int(numbers[row]), limit)
             queue_ids = np.where(is_given, numbers, queue_ids)
         return queue_ids.astype(np.int32)
 
@@ -162,11 +162,11 @@ class Composer:
         _, _, lengths = spans_of(bodies)
         empty = lengths == 0
         if empty.any():
-            raise errors.sink_empty_body(topics.of(int(empty.argmax())))
+            raise sink_errors.empty_body(topics.of(int(empty.argmax())))
         limit = self._options.max_message_bytes
         if int(lengths.max(initial=0)) > limit:
             row = int((lengths > limit).argmax())
-            raise errors.sink_body_too_large(topics.of(row), int(lengths[row]), limit)
+            raise sink_errors.body_too_large(topics.of(row), int(lengths[row]), limit)
         return self._compressed(bodies, lengths)
 
     def _compressed(
@@ -225,7 +225,7 @@ class Composer:
         wrong = (levels < 0) | (levels > _LEVELS)
         if wrong.any():
             row = int(wrong.argmax())
-            raise errors.sink_delay_level(topics.of(row), int(levels[row]), _LEVELS)
+            raise sink_errors.delay_level(topics.of(row), int(levels[row]), _LEVELS)
         return levels if levels.any() else None
 
 

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pyspark_rocketmq import errors
+from pyspark_rocketmq.errors import sink_errors
 from pyspark_rocketmq.options import names
 
 BODY, TOPIC, TAGS, KEYS = "body", "topic", "tags", "keys"
@@ -52,11 +52,11 @@ def sink_columns(schema: StructType, topic_option: str | None) -> SinkColumns:
     body = _column(schema, BODY, "binary or string", _is_text_or_bytes)
     if body is None:
         purpose = f"it (or '{ALIASES[BODY]}') is the message itself."
-        raise errors.sink_column_missing(BODY, purpose, schema.fieldNames())
+        raise sink_errors.column_missing(BODY, purpose, schema.fieldNames())
     topic = None if topic_option else _column(schema, TOPIC, "string", _is_text)
     if topic is None and not topic_option:
         purpose = f"it says where each message goes, unless the option {names.TOPIC} does."
-        raise errors.sink_column_missing(TOPIC, purpose, schema.fieldNames())
+        raise sink_errors.column_missing(TOPIC, purpose, schema.fieldNames())
     return SinkColumns(
         body=body,
         topic=topic,
@@ -76,12 +76,12 @@ def _column(
     fields = {field.name: field for field in schema.fields}
     alias = ALIASES.get(name)
     if name in fields and alias in fields:
-        raise errors.sink_column_twice(name, str(alias))
+        raise sink_errors.column_twice(name, str(alias))
     found = fields.get(name) or fields.get(alias or name)
     if found is None:
         return None
     if not is_right(found.dataType):
-        raise errors.sink_column_type(found.name, found.dataType.simpleString(), expected)
+        raise sink_errors.column_type(found.name, found.dataType.simpleString(), expected)
     return found.name
 
 

@@ -24,9 +24,10 @@ from broker_core.codec.ids import MAKER_CHARS, UniqueIds
 from broker_core.concurrency import run_ahead
 from broker_core.errors import BrokerError, TopicNotFoundError
 from broker_core.types import Receipt
-from pyspark_rocketmq import client_cache, errors
+from pyspark_rocketmq import client_cache
+from pyspark_rocketmq.coalesce import coalesce
+from pyspark_rocketmq.errors import sink_errors
 from pyspark_rocketmq.sink.rows import Composer
-from pyspark_rocketmq.source.coalesce import coalesce
 from pyspark_rocketmq.worker_process import settle_in
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def require_transactions(broker: Broker, options: SinkOptions) -> BrokerTransact
     """The broker's transactions; OptionError if it has none."""
     if not isinstance(broker, TransactionalBroker):
         reason = "it has no transactions that it decides itself."
-        raise errors.sink_exactly_once_unsupported(options.client.address, reason)
+        raise sink_errors.exactly_once_unsupported(options.client.address, reason)
     return broker.transactions
 
 
@@ -167,5 +168,5 @@ class TopicQueues:
         except TopicNotFoundError:
             queues = self._options.create_queues
             if queues is None:
-                raise errors.sink_topic_missing(topic, self._options.client.address) from None
+                raise sink_errors.topic_missing(topic, self._options.client.address) from None
             return self._broker.create_topic(topic, queues, exist_ok=True).write_queues

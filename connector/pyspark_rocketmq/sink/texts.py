@@ -18,7 +18,7 @@ from broker_core.codec.property_names import (
     TAGS,
 )
 from broker_core.codec.spans import spans_of
-from pyspark_rocketmq import errors
+from pyspark_rocketmq.errors import sink_errors
 from pyspark_rocketmq.sink.schema import DELAY_LEVEL
 from pyspark_rocketmq.sink.schema import KEYS as KEYS_COLUMN
 from pyspark_rocketmq.sink.schema import SHARDING_KEY as SHARDING_COLUMN
@@ -55,7 +55,7 @@ def refuse_separators(texts: pa.Array, what: str, topics: TopicColumn) -> pa.Arr
     """The texts as they are; WriteError for one with a character that would end it early."""
     row = _first_with_separator(texts)
     if row is not None:
-        raise errors.sink_illegal_text(topics.of(row), what, texts[row].as_py(), _SEPARATORS)
+        raise sink_errors.illegal_text(topics.of(row), what, texts[row].as_py(), _SEPARATORS)
     return texts
 
 
@@ -69,12 +69,12 @@ def joined_keys(keys: pa.Array, topics: TopicColumn) -> pa.Array:
     if bad.any():
         place = int(bad.argmax())
         why = "is empty or contains a space, which separates keys"
-        raise errors.sink_illegal_text(
+        raise sink_errors.illegal_text(
             topics.of(int(rows[place])), "the key", elements[place].as_py(), why
         )
     place_or_none = _first_with_separator(elements)
     if place_or_none is not None:
-        raise errors.sink_illegal_text(
+        raise sink_errors.illegal_text(
             topics.of(int(rows[place_or_none])),
             "the key",
             elements[place_or_none].as_py(),
@@ -101,14 +101,14 @@ def user_properties(column: pa.Array, topics: TopicColumn) -> pa.Array:
         place = _first_with_separator(texts)
         if place is not None:
             topic = topics.of(int(rows[place]))
-            raise errors.sink_illegal_text(topic, what, texts[place].as_py(), _SEPARATORS)
+            raise sink_errors.illegal_text(topic, what, texts[place].as_py(), _SEPARATORS)
         empty = np.asarray(pc.equal(texts, "").fill_null(False))
         if empty.any():
             place = int(empty.argmax())
             name = names[place].as_py()
             why = "is empty, or has an empty value, which no reader would ever see; leave it out"
             topic = topics.of(int(rows[place]))
-            raise errors.sink_illegal_text(topic, "the property", name, why)
+            raise sink_errors.illegal_text(topic, "the property", name, why)
     return properties
 
 
@@ -119,7 +119,7 @@ def _refuse_reserved(
         place = int(reserved.argmax())
         name = names[place].as_py()
         topic = topics.of(int(rows[place]))
-        raise errors.sink_reserved_property(topic, name, _COLUMN_OF.get(name))
+        raise sink_errors.reserved_property(topic, name, _COLUMN_OF.get(name))
 
 
 def _as_map(column: pa.Array) -> pa.Array:

@@ -19,7 +19,7 @@ from pyspark.taskcontext import TaskContext
 
 from broker_core.codec.legal_names import check_group
 from broker_core.errors import InvalidNameError
-from pyspark_rocketmq import errors
+from pyspark_rocketmq.errors import option_errors, sink_errors
 from pyspark_rocketmq.options import names
 from pyspark_rocketmq.options.options import SinkOptions
 from pyspark_rocketmq.sink.commit import abort, commit
@@ -48,12 +48,12 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """The options of a write, checked for what no write can do."""
     parsed = SinkOptions.parse(options)
     if parsed.delivery == EXACTLY_ONCE and _is_cluster(parsed):
-        raise errors.sink_exactly_once_unsupported(parsed.client.address, _WHY_NOT)
+        raise sink_errors.exactly_once_unsupported(parsed.client.address, _WHY_NOT)
     if parsed.producer_group is not None:
         try:
             check_group(parsed.producer_group)
         except InvalidNameError as error:
-            raise errors.option_invalid(
+            raise option_errors.invalid(
                 names.PRODUCER_GROUP, parsed.producer_group, str(error), "my-producer"
             ) from error
     return parsed

@@ -16,11 +16,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
-from pyspark_rocketmq.plan.admission import Limits, admit, is_worth_a_batch, keep_shrunk
 from pyspark_rocketmq.plan.dataloss import check_target, plan_ranges, policy
 from pyspark_rocketmq.plan.offsets import SourceOffset
-from pyspark_rocketmq.plan.positions import Bounds, Start, resolve_start
+from pyspark_rocketmq.plan.rate_limit import TriggerLimits, batch_end, is_worth_a_batch, keep_shrunk
 from pyspark_rocketmq.plan.split import split
+from pyspark_rocketmq.plan.starting_offsets import Bounds, Start, resolve_start
 
 if TYPE_CHECKING:
     from pyspark_rocketmq.options.options import SourceOptions
@@ -74,7 +74,7 @@ class MicroBatches:
         """
         self._aims = True
 
-    def advance(self, start: SourceOffset, limits: Limits) -> SourceOffset:
+    def advance(self, start: SourceOffset, limits: TriggerLimits) -> SourceOffset:
         """Where the batch after `start` ends; `start` itself if there is nothing to run."""
         self._pause_if_idle()
         self._report_progress(start)
@@ -160,7 +160,7 @@ class MicroBatches:
         return start
 
     def _end(
-        self, start: SourceOffset, bounds: dict[QueueRef, Bounds], limits: Limits
+        self, start: SourceOffset, bounds: dict[QueueRef, Bounds], limits: TriggerLimits
     ) -> SourceOffset:
         available = {queue: held.latest for queue, held in bounds.items()}
         if not self._options.fail_on_data_loss:
@@ -172,7 +172,7 @@ class MicroBatches:
         # No queue at all: an empty offset would forget every place, and Spark knows no "none yet".
         if not reachable or self._must_pin(start) or not self._fires(start, reachable, limits):
             return start
-        return SourceOffset(admit(start, reachable, bounds, limits, self._queues.measure))
+        return SourceOffset(batch_end(start, reachable, bounds, limits, self._queues.measure))
 
     def _must_pin(self, start: SourceOffset) -> bool:
         """Whether this batch must be empty, to write a movable start down; once per run."""
@@ -182,7 +182,7 @@ class MicroBatches:
         return start == SourceOffset(self._initial.offsets)
 
     def _fires(
-        self, start: SourceOffset, end: dict[QueueRef, LogicalOffset], limits: Limits
+        self, start: SourceOffset, end: dict[QueueRef, LogicalOffset], limits: TriggerLimits
     ) -> bool:
         now_ms = self._clock.now_ms()
         if not is_worth_a_batch(start, end, limits, now_ms - self._fired_ms):

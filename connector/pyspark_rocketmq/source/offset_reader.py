@@ -14,9 +14,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from broker_core import errors as core
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
-from pyspark_rocketmq import errors
 from pyspark_rocketmq.client_cache import translate
-from pyspark_rocketmq.plan.positions import Answers, AtGroup, Bounds, Position, times_needed
+from pyspark_rocketmq.errors import ConnectorError, broker_errors
+from pyspark_rocketmq.plan.starting_offsets import (
+    Answers,
+    AtGroup,
+    Bounds,
+    OffsetSpec,
+    times_needed,
+)
 from pyspark_rocketmq.plan.subscription import Assigned, Pattern, Subscription, Topics
 
 if TYPE_CHECKING:
@@ -101,7 +107,7 @@ class OffsetReader:
             found = self.bounds(subscription, start, may_lack=may_lack)
         return found
 
-    def answers(self, position: Position, queues: Collection[QueueRef]) -> Answers:
+    def answers(self, position: OffsetSpec, queues: Collection[QueueRef]) -> Answers:
         """What the broker says about the timestamps or the group of a position."""
         by_time = self.offsets_at(times_needed(position, queues))
         if not isinstance(position, AtGroup):
@@ -172,9 +178,9 @@ class OffsetReader:
 
     def _final(
         self, error: core.BrokerError, action: str, attempts: int, option: str
-    ) -> errors.ConnectorError:
+    ) -> ConnectorError:
         if isinstance(error, _MissingTopicError):
-            return errors.topic_not_found(error.topic, self._address, option)
+            return broker_errors.topic_not_found(error.topic, self._address, option)
         return translate(error, self._address, action, attempts)
 
 

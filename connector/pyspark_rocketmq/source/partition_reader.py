@@ -24,10 +24,10 @@ from broker_core.errors import (
 from broker_core.filter.pipeline import FilterCount, MessageFilter
 from broker_core.types import LogicalOffset, OffsetRange
 from pyspark_rocketmq import client_cache
+from pyspark_rocketmq.coalesce import coalesce
 from pyspark_rocketmq.plan.bounded import QueueRange, resolve
 from pyspark_rocketmq.plan.dataloss import policy, readable
-from pyspark_rocketmq.plan.positions import Bounds
-from pyspark_rocketmq.source.coalesce import coalesce
+from pyspark_rocketmq.plan.starting_offsets import Bounds
 from pyspark_rocketmq.worker_process import settle_in
 
 if TYPE_CHECKING:

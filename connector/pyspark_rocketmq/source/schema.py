@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from broker_core.codec.decode import COLUMN_TYPES, PROPERTY_PREFIX, TIMESTAMP
-from pyspark_rocketmq import errors
+from pyspark_rocketmq.errors import option_errors
 
 PROPERTIES = "properties"
 
@@ -49,11 +49,13 @@ def parse_columns(text: str) -> tuple[str, ...]:
         if column not in COLUMN_TYPES and not _is_property(column):
             nearest = difflib.get_close_matches(column, COLUMN_TYPES, n=1)
             known = [*COLUMN_TYPES, f"{PROPERTY_PREFIX}NAME"]
-            raise errors.schema_unknown_column(column, nearest[0] if nearest else None, known)
+            raise option_errors.schema_unknown_column(
+                column, nearest[0] if nearest else None, known
+            )
     given = [column_name(column) for column in columns]
     for name in given:
         if given.count(name) > 1:
-            raise errors.schema_duplicate_column(name)
+            raise option_errors.schema_duplicate_column(name)
     return columns
 
 
@@ -77,19 +79,19 @@ def check_schema(given: StructType, columns: Sequence[str]) -> None:
     expected = spark_schema(columns)
     for theirs, ours in zip(given.fields, expected.fields, strict=False):
         if theirs.name != ours.name:
-            raise errors.schema_differs(f"'{theirs.name}' stands where '{ours.name}' is")
+            raise option_errors.schema_differs(f"'{theirs.name}' stands where '{ours.name}' is")
         if theirs.dataType != ours.dataType:
-            raise errors.schema_differs(
+            raise option_errors.schema_differs(
                 f"'{ours.name}' is {ours.dataType.simpleString()}, not "
                 f"{theirs.dataType.simpleString()}"
             )
         if not theirs.nullable:
-            raise errors.schema_differs(f"'{ours.name}' is nullable")
+            raise option_errors.schema_differs(f"'{ours.name}' is nullable")
     if len(given) < len(expected):
         missing = expected.fields[len(given) :]
-        raise errors.schema_differs(f"it lacks {_quoted(missing)}")
+        raise option_errors.schema_differs(f"it lacks {_quoted(missing)}")
     if len(given) > len(expected):
-        raise errors.schema_differs(f"there is no {_quoted(given.fields[len(expected) :])}")
+        raise option_errors.schema_differs(f"there is no {_quoted(given.fields[len(expected) :])}")
 
 
 def _is_property(column: str) -> bool:

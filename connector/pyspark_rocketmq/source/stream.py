@@ -26,8 +26,8 @@ from pyspark.sql.streaming.datasource import (
 
 from pyspark_rocketmq.client_cache import open_client
 from pyspark_rocketmq.options.options import SourceOptions
-from pyspark_rocketmq.plan.admission import Limits
 from pyspark_rocketmq.plan.offsets import SourceOffset
+from pyspark_rocketmq.plan.rate_limit import TriggerLimits
 from pyspark_rocketmq.source.clock import SystemClock
 from pyspark_rocketmq.source.group_progress import GroupProgress
 from pyspark_rocketmq.source.microbatch import MicroBatches
@@ -73,7 +73,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where the next batch ends."""
-        limits = Limits() if isinstance(limit, ReadAllAvailable) else self._options.limits
+        limits = TriggerLimits() if isinstance(limit, ReadAllAvailable) else self._options.limits
         return self._batches.advance(self._offset(start), limits).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name

@@ -13,15 +13,15 @@ import pytest
 from broker_core.types import QueueRef
 from pyspark_rocketmq import errors
 from pyspark_rocketmq.conditions import CATALOGUE
+from pyspark_rocketmq.errors import broker_errors, option_errors, sink_errors, source_errors
 from pyspark_rocketmq.options.table import TABLE
 
 QUEUE = QueueRef("orders", "broker-a", 3)
 CONSTRUCTORS = [
     function
-    for name, function in inspect.getmembers(errors, inspect.isfunction)
-    if function.__module__ == errors.__name__
-    and not name.startswith("_")
-    and name not in {"shown", "listed"}
+    for area in (option_errors, source_errors, broker_errors, sink_errors)
+    for name, function in inspect.getmembers(area, inspect.isfunction)
+    if function.__module__ == area.__name__ and not name.startswith("_")
 ]
 
 
@@ -100,7 +100,7 @@ def test_every_data_loss_message_says_how_to_tolerate_it() -> None:
 
 
 def test_expired_offsets_read_as_designed() -> None:
-    error = errors.offset_expired(QUEUE, start=750, earliest=900, lost=150)
+    error = source_errors.offset_expired(QUEUE, start=750, earliest=900, lost=150)
 
     assert str(error) == (
         "[ROCKETMQ_DATA_LOSS.OFFSET_EXPIRED] Queue orders/broker-a/3 starts at 900, but 750 is "

@@ -9,7 +9,14 @@ from pyspark_rocketmq.errors import ConnectorError, OptionError
 from pyspark_rocketmq.options.options import SinkOptions, SourceOptions, advice
 from pyspark_rocketmq.options.table import TABLE, Scope
 from pyspark_rocketmq.plan.offsets import QueueKey
-from pyspark_rocketmq.plan.positions import AtGroup, AtOffsets, AtTime, AtTimes, Earliest, Latest
+from pyspark_rocketmq.plan.starting_offsets import (
+    AtGroup,
+    AtOffsets,
+    AtTime,
+    AtTimes,
+    Earliest,
+    Latest,
+)
 from pyspark_rocketmq.plan.subscription import Assigned, Pattern, Topics
 
 BASE = {"broker": "file:/store", "subscribe": "orders"}

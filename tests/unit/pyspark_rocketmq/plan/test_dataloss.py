@@ -7,7 +7,7 @@ import pytest
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 from pyspark_rocketmq.errors import DataLossError
 from pyspark_rocketmq.plan.dataloss import Report, check_target, plan_ranges, policy, readable
-from pyspark_rocketmq.plan.positions import Bounds
+from pyspark_rocketmq.plan.starting_offsets import Bounds
 
 Q0, Q1 = QueueRef("t", "b", 0), QueueRef("t", "b", 1)
 

@@ -4,18 +4,17 @@ from typing import Any
 
 import pytest
 
-from broker_core.errors import BrokerError, UnavailableError
-from broker_core.errors import TopicNotFoundError as MissingError
+from broker_core.errors import BrokerError, TopicNotFoundError, UnavailableError
 from broker_core.types import LogicalOffset, QueueRef
 from pyspark_rocketmq.errors import (
     BrokerUnavailableError,
     DataLossError,
     OptionError,
-    TopicNotFoundError,
+    SubscriptionError,
 )
 from pyspark_rocketmq.options.options import SourceOptions
-from pyspark_rocketmq.plan.admission import Limits
 from pyspark_rocketmq.plan.offsets import SourceOffset
+from pyspark_rocketmq.plan.rate_limit import TriggerLimits
 from pyspark_rocketmq.source.group_progress import GroupProgress
 from pyspark_rocketmq.source.microbatch import IDLE_PAUSE_MS, MicroBatches
 from pyspark_rocketmq.source.offset_reader import OffsetReader
@@ -23,7 +22,7 @@ from tests.kit.clock import ManualClock
 from tests.kit.memory_broker import MemoryBroker
 
 Q0, Q1, Q2 = (QueueRef("t", "broker-a", number) for number in range(3))
-ALL = Limits()
+ALL = TriggerLimits()
 
 
 class Run:
@@ -41,7 +40,7 @@ class Run:
         progress = GroupProgress(opener, group) if group else None
         self.batches = MicroBatches(self.options, queues, self.clock, progress)
 
-    def advance(self, start: SourceOffset, limits: Limits | None = None) -> SourceOffset:
+    def advance(self, start: SourceOffset, limits: TriggerLimits | None = None) -> SourceOffset:
         return self.batches.advance(start, self.options.limits if limits is None else limits)
 
     def spans(self, start: SourceOffset, end: SourceOffset) -> list[tuple[int, int, int]]:
@@ -252,7 +251,7 @@ def test_a_topic_that_was_forgotten_stays_forgotten_until_it_returns(
 
 
 def test_a_strict_query_does_not_forget_a_topic_that_it_names(broker: MemoryBroker) -> None:
-    with pytest.raises(TopicNotFoundError, match="Topic u"):
+    with pytest.raises(SubscriptionError, match="Topic u"):
         Run(broker, subscribe="t,u").advance(at(9, 4))
 
 
@@ -280,7 +279,7 @@ def test_a_pattern_without_match_waits_for_topics(broker: MemoryBroker) -> None:
 def test_a_missing_topic_fails_after_all_attempts_and_is_named(broker: MemoryBroker) -> None:
     run = Run(broker, subscribe="nowhere")
 
-    with pytest.raises(TopicNotFoundError, match=r"Topic nowhere does not exist.*subscribe"):
+    with pytest.raises(SubscriptionError, match=r"Topic nowhere does not exist.*subscribe"):
         run.batches.initial()
     assert run.clock.slept_ms == [10, 10]
 
@@ -499,7 +498,7 @@ def test_progress_is_reported_once_per_batch(broker: MemoryBroker) -> None:
     assert broker.calls.count("commit_offset") == 2
 
 
-@pytest.mark.parametrize("error", [UnavailableError("busy"), MissingError("gone")])
+@pytest.mark.parametrize("error", [UnavailableError("busy"), TopicNotFoundError("gone")])
 def test_progress_that_can_t_be_reported_stops_nothing_and_is_reported_later(
     broker: MemoryBroker, caplog: pytest.LogCaptureFixture, error: BrokerError
 ) -> None:

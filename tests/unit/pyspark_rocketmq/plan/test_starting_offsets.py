@@ -5,7 +5,7 @@ import pytest
 from broker_core.types import LogicalOffset, QueueRef
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.plan.offsets import parse_offsets, parse_times
-from pyspark_rocketmq.plan.positions import (
+from pyspark_rocketmq.plan.starting_offsets import (
     Answers,
     AtGroup,
     AtOffsets,
@@ -14,7 +14,7 @@ from pyspark_rocketmq.plan.positions import (
     Bounds,
     Earliest,
     Latest,
-    Position,
+    OffsetSpec,
     late_bound_end,
     late_bound_start,
     resolve_start,
@@ -45,7 +45,7 @@ def at(text: str) -> AtOffsets:
     ],
 )
 def test_a_position_becomes_numbers(
-    position: Position, starts: tuple[int, int], is_movable: bool
+    position: OffsetSpec, starts: tuple[int, int], is_movable: bool
 ) -> None:
     start = resolve_start(position, BOUNDS, NOTHING)
 

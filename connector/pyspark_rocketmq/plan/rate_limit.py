@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 from pyspark_rocketmq.plan.offsets import MAX_LONG
-from pyspark_rocketmq.plan.positions import Bounds
+from pyspark_rocketmq.plan.starting_offsets import Bounds
 
 
 @dataclass(frozen=True)
-class Limits:
+class TriggerLimits:
     """What the options say about one micro-batch; None where they say nothing."""
 
     max_messages: int | None = None
@@ -75,7 +75,7 @@ def byte_shares(waiting: Mapping[QueueRef, OffsetRange], limit: int) -> dict[Que
 def is_worth_a_batch(
     start: Mapping[QueueRef, LogicalOffset],
     end: Mapping[QueueRef, LogicalOffset],
-    limits: Limits,
+    limits: TriggerLimits,
     waited_ms: int,
 ) -> bool:
     """Whether enough messages have come, or enough time has gone by, to run a batch.
@@ -87,11 +87,11 @@ def is_worth_a_batch(
     return sum(end[queue] - start.get(queue, 0) for queue in end) >= limits.min_messages
 
 
-def admit(
+def batch_end(
     start: Mapping[QueueRef, LogicalOffset],
     available: Mapping[QueueRef, LogicalOffset],
     bounds: Mapping[QueueRef, Bounds],
-    limits: Limits,
+    limits: TriggerLimits,
     measure: Callable[[OffsetRange, int], LogicalOffset],
 ) -> dict[QueueRef, LogicalOffset]:
     """Where a batch ends that begins at `start` and may go up to `available`.

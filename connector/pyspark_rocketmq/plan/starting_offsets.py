@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker_core.types import LogicalOffset, QueueRef
-from pyspark_rocketmq import errors
+from pyspark_rocketmq.errors import option_errors
 from pyspark_rocketmq.plan.offsets import EARLIEST, LATEST, QueueNumbers
 
 
@@ -63,7 +63,7 @@ class AtGroup:
     group: str
 
 
-Position = Earliest | Latest | AtOffsets | AtTime | AtTimes | AtGroup
+OffsetSpec = Earliest | Latest | AtOffsets | AtTime | AtTimes | AtGroup
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Start:
     given: frozenset[QueueRef] = frozenset()
 
 
-def times_needed(position: Position, queues: Collection[QueueRef]) -> dict[QueueRef, int]:
+def times_needed(position: OffsetSpec, queues: Collection[QueueRef]) -> dict[QueueRef, int]:
     """The timestamps (ms) that the broker must turn into offsets before resolution."""
     if isinstance(position, AtTime):
         return dict.fromkeys(queues, position.timestamp_ms)
@@ -97,7 +97,7 @@ def times_needed(position: Position, queues: Collection[QueueRef]) -> dict[Queue
 
 
 def resolve_start(
-    position: Position,
+    position: OffsetSpec,
     bounds: Mapping[QueueRef, Bounds],
     answers: Answers,
     *,
@@ -118,7 +118,7 @@ def resolve_start(
 
 
 def late_bound_start(
-    position: Position,
+    position: OffsetSpec,
     bounds: Mapping[QueueRef, Bounds],
     answers: Answers,
     *,
@@ -133,7 +133,7 @@ def late_bound_start(
 
 
 def late_bound_end(
-    position: Position, bounds: Mapping[QueueRef, Bounds], answers: Answers
+    position: OffsetSpec, bounds: Mapping[QueueRef, Bounds], answers: Answers
 ) -> dict[QueueRef, LogicalOffset | None]:
     """Offsets to end before; latest stays open (None), as does a timestamp without a match."""
     symbolic = _symbolic(position, bounds, answers, late_is_latest=True)
@@ -144,7 +144,7 @@ def late_bound_end(
 
 
 def _symbolic(
-    position: Position,
+    position: OffsetSpec,
     bounds: Mapping[QueueRef, Bounds],
     answers: Answers,
     *,
@@ -167,7 +167,7 @@ def _symbolic(
             found = {queue: answers.by_time[queue] for queue in queues}
     late = [queue for queue in queues if found[queue] >= bounds[queue].latest]
     if late and not late_is_latest:
-        raise errors.offsets_timestamp_not_found(late[0], times[late[0]])
+        raise option_errors.offsets_timestamp_not_found(late[0], times[late[0]])
     return found | dict.fromkeys(late, LATEST)
 
 

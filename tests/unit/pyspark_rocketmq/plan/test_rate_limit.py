@@ -3,16 +3,16 @@ from __future__ import annotations
 import pytest
 
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
-from pyspark_rocketmq.plan.admission import (
-    Limits,
-    admit,
+from pyspark_rocketmq.plan.rate_limit import (
+    TriggerLimits,
     backlog,
+    batch_end,
     byte_shares,
     is_worth_a_batch,
     keep_shrunk,
     limit_messages,
 )
-from pyspark_rocketmq.plan.positions import Bounds
+from pyspark_rocketmq.plan.starting_offsets import Bounds
 
 Offsets = dict[QueueRef, LogicalOffset]
 
@@ -88,7 +88,7 @@ def test_a_queue_that_went_back_keeps_its_shorter_end() -> None:
 def test_a_batch_waits_for_enough_messages_or_enough_time(
     new: int, waited_ms: int, is_worth: bool
 ) -> None:
-    limits = Limits(min_messages=10, max_delay_ms=500)
+    limits = TriggerLimits(min_messages=10, max_delay_ms=500)
 
     answer = is_worth_a_batch(offsets(5), offsets(5 + new), limits, waited_ms)
 
@@ -96,11 +96,11 @@ def test_a_batch_waits_for_enough_messages_or_enough_time(
 
 
 def test_without_a_minimum_no_batch_waits() -> None:
-    assert is_worth_a_batch(offsets(5), offsets(5), Limits(max_messages=3), 0)
+    assert is_worth_a_batch(offsets(5), offsets(5), TriggerLimits(max_messages=3), 0)
 
 
 def test_a_new_queue_counts_from_zero_for_the_minimum() -> None:
-    assert is_worth_a_batch({}, offsets(10), Limits(min_messages=10), 0)
+    assert is_worth_a_batch({}, offsets(10), TriggerLimits(min_messages=10), 0)
 
 
 def test_bytes_are_shared_by_backlog_and_measured() -> None:
@@ -111,7 +111,7 @@ def test_bytes_are_shared_by_backlog_and_measured() -> None:
         asked[wanted.queue] = size_bytes
         return LogicalOffset(wanted.start + 2)
 
-    limited = admit(start, end, bounds(end), Limits(max_bytes=400), measure)
+    limited = batch_end(start, end, bounds(end), TriggerLimits(max_bytes=400), measure)
 
     assert asked == {queue(0): 300, queue(1): 100}
     assert limited == offsets(2, 2)
@@ -125,7 +125,9 @@ def test_both_limits_hold_together() -> None:
         ranges.append(wanted)
         return LogicalOffset(min(wanted.end, size_bytes))
 
-    limited = admit(start, end, bounds(end), Limits(max_messages=10, max_bytes=4), measure)
+    limited = batch_end(
+        start, end, bounds(end), TriggerLimits(max_messages=10, max_bytes=4), measure
+    )
 
     assert [each.end for each in ranges] == [10]
     assert limited == offsets(4)
@@ -137,7 +139,7 @@ def test_no_limit_admits_everything() -> None:
 
     end = offsets(7, 8)
 
-    assert admit(offsets(0, 0), end, bounds(end), Limits(), measure) == end
+    assert batch_end(offsets(0, 0), end, bounds(end), TriggerLimits(), measure) == end
 
 
 def test_even_one_byte_lets_every_queue_move() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pyspark_rocketmq.source.coalesce import coalesce
+from pyspark_rocketmq.coalesce import coalesce
 
 
 def batch(*bodies: bytes) -> pa.RecordBatch:
