@@ -15,7 +15,7 @@ from broker_core import errors as core
 from broker_core.api import LocalBroker
 from broker_core.clients.address import BrokerKind
 from pyspark_rocketmq.errors import ConnectorError, broker_errors
-from pyspark_rocketmq.options.secret import Secret
+from pyspark_rocketmq.options.parsers import Secret
 
 if TYPE_CHECKING:
     from broker_core.api import Broker

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 from pyspark_rocketmq.plan.dataloss import plan_ranges, policy, readable
-from pyspark_rocketmq.plan.offsets import SourceOffset, parse_offsets
+from pyspark_rocketmq.plan.offsets import Bounds, SourceOffset, parse_offsets
 from pyspark_rocketmq.plan.rate_limit import backlog, limit_messages
 from pyspark_rocketmq.plan.split import split
-from pyspark_rocketmq.plan.starting_offsets import Bounds
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 QUEUES = st.builds(QueueRef, NAMES, NAMES, st.integers(0, 2000))

@@ -21,7 +21,7 @@ from broker_core.errors import AddressError, FilterSyntaxError
 from broker_core.filter.pipeline import MessageFilter
 from pyspark_rocketmq.errors import option_errors
 from pyspark_rocketmq.options import names
-from pyspark_rocketmq.options.secret import Secret
+from pyspark_rocketmq.options.parsers import Secret
 from pyspark_rocketmq.options.table import RawOptions, Scope
 from pyspark_rocketmq.plan.offsets import (
     EARLIEST,

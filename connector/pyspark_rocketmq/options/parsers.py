@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_rocketmq.errors import option_errors
-from pyspark_rocketmq.options.secret import Secret
 
 Parser = Callable[[str, str], Any]
 
@@ -31,6 +31,26 @@ _UNIT_MICROS = {
     "h": 3_600_000_000,
     "d": 86_400_000_000,
 }
+
+
+@dataclass(frozen=True)
+class Secret:
+    """Holds a text and shows none of it, also in a traceback that prints variables.
+
+    >>> Secret("hush")
+    Secret(***)
+    """
+
+    _text: str = field(repr=False)
+
+    def reveal(self) -> str:
+        """The text itself; call it where it is handed to a client and nowhere else."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    __str__ = __repr__
 
 
 def text(name: str, given: str) -> str:

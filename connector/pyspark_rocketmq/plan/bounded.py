@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 from pyspark_rocketmq.errors import option_errors
 from pyspark_rocketmq.plan.dataloss import Report, readable
-from pyspark_rocketmq.plan.offsets import MAX_LONG
+from pyspark_rocketmq.plan.offsets import MAX_LONG, Bounds
 from pyspark_rocketmq.plan.pushdown import Pushed
 from pyspark_rocketmq.plan.split import split
-from pyspark_rocketmq.plan.starting_offsets import Bounds
 
 
 @dataclass(frozen=True)

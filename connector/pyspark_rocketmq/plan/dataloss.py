@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 from pyspark_rocketmq.errors import DataLossError, source_errors
-from pyspark_rocketmq.plan.starting_offsets import Bounds
+from pyspark_rocketmq.plan.offsets import Bounds
 
 Report = Callable[[DataLossError], None]
 
@@ -88,6 +88,23 @@ def check_target(
         if end[queue] > bounds[queue].latest:
             latest = bounds[queue].latest
             raise source_errors.available_now_end_after_latest(queue, end[queue], latest)
+
+
+def keep_removed_queues(
+    start: Mapping[QueueRef, LogicalOffset], available: Mapping[QueueRef, LogicalOffset]
+) -> dict[QueueRef, LogicalOffset]:
+    """`available`, with the place kept of queues that vanished from topics that are still there.
+
+    A topic whose queues are taken back and given again continues their numbering; forgetting the
+    place would read them twice. A topic that is gone is forgotten: if it returns, it is new.
+    """
+    topics = {queue.topic for queue in available}
+    kept = {
+        queue: offset
+        for queue, offset in start.items()
+        if queue not in available and queue.topic in topics
+    }
+    return {**available, **kept}
 
 
 def _old_range(planned: OffsetRange, report: Report, is_just_resolved: bool) -> OffsetRange:

@@ -40,6 +40,13 @@ class QueueKey(NamedTuple):
         return "/".join(str(part) for part in self if part != "")
 
 
+class Bounds(NamedTuple):
+    """What a queue holds now: [earliest, latest)."""
+
+    earliest: LogicalOffset
+    latest: LogicalOffset
+
+
 @dataclass(frozen=True)
 class SourceOffset(Mapping[QueueRef, LogicalOffset]):
     """Where each queue will be read next. Immutable; equal content means equal text."""

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
-from pyspark_rocketmq.plan.offsets import MAX_LONG
-from pyspark_rocketmq.plan.starting_offsets import Bounds
+from pyspark_rocketmq.plan.offsets import MAX_LONG, Bounds
 
 
 @dataclass(frozen=True)
@@ -107,23 +106,6 @@ def batch_end(
         for queue, share in byte_shares(waiting, limits.max_bytes).items():
             end[queue] = measure(waiting[queue], share)
     return end
-
-
-def keep_shrunk(
-    start: Mapping[QueueRef, LogicalOffset], available: Mapping[QueueRef, LogicalOffset]
-) -> dict[QueueRef, LogicalOffset]:
-    """`available`, with the place kept of queues that vanished from topics that are still there.
-
-    A topic whose queues are taken back and given again continues their numbering; forgetting the
-    place would read them twice. A topic that is gone is forgotten: if it returns, it is new.
-    """
-    topics = {queue.topic for queue in available}
-    kept = {
-        queue: offset
-        for queue, offset in start.items()
-        if queue not in available and queue.topic in topics
-    }
-    return {**available, **kept}
 
 
 def _earliest(queue: QueueRef, bounds: Mapping[QueueRef, Bounds]) -> LogicalOffset | None:

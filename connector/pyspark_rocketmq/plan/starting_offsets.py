@@ -10,18 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from broker_core.types import LogicalOffset, QueueRef
 from pyspark_rocketmq.errors import option_errors
-from pyspark_rocketmq.plan.offsets import EARLIEST, LATEST, QueueNumbers
-
-
-class Bounds(NamedTuple):
-    """What a queue holds now: [earliest, latest)."""
-
-    earliest: LogicalOffset
-    latest: LogicalOffset
+from pyspark_rocketmq.plan.offsets import EARLIEST, LATEST, Bounds, QueueNumbers
 
 
 @dataclass(frozen=True)

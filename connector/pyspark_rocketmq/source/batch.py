@@ -15,11 +15,11 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition, Not
 from broker_core.filter.pipeline import MessageFilter
 from pyspark_rocketmq import client_cache
 from pyspark_rocketmq.plan.bounded import QueueRange, narrow, plan_queue_ranges, split_queue_ranges
+from pyspark_rocketmq.plan.offsets import Bounds
 from pyspark_rocketmq.plan.pushdown import Predicate, Pushed, classify
-from pyspark_rocketmq.plan.starting_offsets import Bounds, late_bound_end, late_bound_start
-from pyspark_rocketmq.source.clock import SystemClock
+from pyspark_rocketmq.plan.starting_offsets import late_bound_end, late_bound_start
 from pyspark_rocketmq.source.lookup import read_lookup
-from pyspark_rocketmq.source.offset_reader import OffsetReader
+from pyspark_rocketmq.source.offset_reader import OffsetReader, SystemClock
 from pyspark_rocketmq.source.partition import LookupPartition, QueuePartition
 from pyspark_rocketmq.source.partition_reader import read_partition
 

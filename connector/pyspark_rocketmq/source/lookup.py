@@ -18,7 +18,7 @@ from broker_core.codec.decode import PROPERTY_PREFIX, schema_of
 from broker_core.errors import BrokerError, MessageNotFoundError, TopicNotFoundError
 from pyspark_rocketmq import client_cache
 from pyspark_rocketmq.plan.bounded import present
-from pyspark_rocketmq.plan.starting_offsets import Bounds
+from pyspark_rocketmq.plan.offsets import Bounds
 from pyspark_rocketmq.source.partition_reader import ACTION
 from pyspark_rocketmq.worker_process import settle_in
 

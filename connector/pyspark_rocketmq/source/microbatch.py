@@ -13,20 +13,25 @@ Three things are kept, each for one run of the query:
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from broker_core.errors import BrokerError
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
-from pyspark_rocketmq.plan.dataloss import check_target, plan_ranges, policy
-from pyspark_rocketmq.plan.offsets import SourceOffset
-from pyspark_rocketmq.plan.rate_limit import TriggerLimits, batch_end, is_worth_a_batch, keep_shrunk
+from pyspark_rocketmq.plan.dataloss import check_target, keep_removed_queues, plan_ranges, policy
+from pyspark_rocketmq.plan.offsets import Bounds, SourceOffset
+from pyspark_rocketmq.plan.rate_limit import (
+    TriggerLimits,
+    batch_end,
+    is_worth_a_batch,
+)
 from pyspark_rocketmq.plan.split import split
-from pyspark_rocketmq.plan.starting_offsets import Bounds, Start, resolve_start
+from pyspark_rocketmq.plan.starting_offsets import Start, resolve_start
 
 if TYPE_CHECKING:
+    from broker_core.api import Broker
     from pyspark_rocketmq.options.options import SourceOptions
-    from pyspark_rocketmq.source.clock import Clock
-    from pyspark_rocketmq.source.group_progress import GroupProgress
-    from pyspark_rocketmq.source.offset_reader import OffsetReader
+    from pyspark_rocketmq.source.offset_reader import Clock, OffsetReader
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +169,7 @@ class MicroBatches:
     ) -> SourceOffset:
         available = {queue: held.latest for queue, held in bounds.items()}
         if not self._options.fail_on_data_loss:
-            available = keep_shrunk(start, available)
+            available = keep_removed_queues(start, available)
         if self._aims and self._target is None:
             self._target = available
         self._latest = SourceOffset(available)
@@ -211,3 +216,39 @@ class MicroBatches:
         is_initial = self._initial is not None and done == SourceOffset(self._initial.offsets)
         if self._progress is not None and not is_initial:
             self._progress.report(done)
+
+
+class GroupProgress:
+    """Reports offsets to one group. `opener` gives a broker that may be written to."""
+
+    def __init__(self, opener: Callable[[], Broker], group: str) -> None:
+        self._opener = opener
+        self._group = group
+        self._broker: Broker | None = None
+        self._reported = SourceOffset({})
+
+    def report(self, done: SourceOffset) -> None:
+        """Move the group to `done`; only queues that have moved since the last report are told."""
+        moved = [queue for queue in sorted(done) if self._reported.get(queue) != done[queue]]
+        try:
+            for queue in moved:
+                if self._broker is None:
+                    self._broker = self._opener()
+                self._broker.commit_offset(
+                    self._group,
+                    queue.topic,
+                    queue.queue_id,
+                    done[queue],
+                    broker_name=queue.broker_name,
+                )
+        except BrokerError as error:
+            log.warning("group=%s event=progress_not_reported: %s", self._group, error)
+            self.close()
+            return
+        self._reported = done
+
+    def close(self) -> None:
+        """Let go of the broker; the next report opens it again."""
+        broker, self._broker = self._broker, None
+        if broker is not None:
+            broker.close()

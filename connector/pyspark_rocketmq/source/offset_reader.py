@@ -8,33 +8,50 @@ has read it before, or tolerates data loss: then it is gone, and that is the pla
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from broker_core import errors as core
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 from pyspark_rocketmq.client_cache import translate
 from pyspark_rocketmq.errors import ConnectorError, broker_errors
-from pyspark_rocketmq.plan.starting_offsets import (
-    Answers,
-    AtGroup,
-    Bounds,
-    OffsetSpec,
-    times_needed,
-)
+from pyspark_rocketmq.plan.offsets import Bounds
+from pyspark_rocketmq.plan.starting_offsets import Answers, AtGroup, OffsetSpec, times_needed
 from pyspark_rocketmq.plan.subscription import Assigned, Pattern, Subscription, Topics
 
 if TYPE_CHECKING:
     from broker_core.api import Broker
     from pyspark_rocketmq.options.options import Retry
-    from pyspark_rocketmq.source.clock import Clock
 
 log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
 MEASURED_ROWS = 1 << 20
+
+
+class Clock(Protocol):
+    """What planning needs to know of time."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        """Let time go by."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        """Let time go by."""
+        time.sleep(duration_ms / 1000)
 
 
 class OffsetReader:

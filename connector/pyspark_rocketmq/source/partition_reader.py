@@ -27,7 +27,7 @@ from pyspark_rocketmq import client_cache
 from pyspark_rocketmq.coalesce import coalesce
 from pyspark_rocketmq.plan.bounded import QueueRange, resolve
 from pyspark_rocketmq.plan.dataloss import policy, readable
-from pyspark_rocketmq.plan.starting_offsets import Bounds
+from pyspark_rocketmq.plan.offsets import Bounds
 from pyspark_rocketmq.worker_process import settle_in
 
 if TYPE_CHECKING:

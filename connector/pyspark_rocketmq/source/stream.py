@@ -28,10 +28,8 @@ from pyspark_rocketmq.client_cache import open_client
 from pyspark_rocketmq.options.options import SourceOptions
 from pyspark_rocketmq.plan.offsets import SourceOffset
 from pyspark_rocketmq.plan.rate_limit import TriggerLimits
-from pyspark_rocketmq.source.clock import SystemClock
-from pyspark_rocketmq.source.group_progress import GroupProgress
-from pyspark_rocketmq.source.microbatch import MicroBatches
-from pyspark_rocketmq.source.offset_reader import OffsetReader
+from pyspark_rocketmq.source.microbatch import GroupProgress, MicroBatches
+from pyspark_rocketmq.source.offset_reader import OffsetReader, SystemClock
 from pyspark_rocketmq.source.partition import QueuePartition
 from pyspark_rocketmq.source.partition_reader import read_partition
 from pyspark_rocketmq.source.schema import check_schema

@@ -6,7 +6,7 @@ import pytest
 
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.options import parsers
-from pyspark_rocketmq.options.secret import Secret
+from pyspark_rocketmq.options.parsers import Secret
 
 
 @pytest.mark.parametrize(

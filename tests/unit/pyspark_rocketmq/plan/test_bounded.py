@@ -11,9 +11,8 @@ from pyspark_rocketmq.plan.bounded import (
     present,
     split_queue_ranges,
 )
-from pyspark_rocketmq.plan.offsets import MAX_LONG
+from pyspark_rocketmq.plan.offsets import MAX_LONG, Bounds
 from pyspark_rocketmq.plan.pushdown import Predicate, Pushed
-from pyspark_rocketmq.plan.starting_offsets import Bounds
 
 Q0, Q1 = QueueRef("t", "b", 0), QueueRef("t", "b", 1)
 BOUNDS = {

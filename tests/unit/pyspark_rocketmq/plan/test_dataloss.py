@@ -6,8 +6,15 @@ import pytest
 
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 from pyspark_rocketmq.errors import DataLossError
-from pyspark_rocketmq.plan.dataloss import Report, check_target, plan_ranges, policy, readable
-from pyspark_rocketmq.plan.starting_offsets import Bounds
+from pyspark_rocketmq.plan.dataloss import (
+    Report,
+    check_target,
+    keep_removed_queues,
+    plan_ranges,
+    policy,
+    readable,
+)
+from pyspark_rocketmq.plan.offsets import Bounds
 
 Q0, Q1 = QueueRef("t", "b", 0), QueueRef("t", "b", 1)
 
@@ -161,3 +168,13 @@ def test_case_12_a_run_with_a_target_fails_when_the_target_does_not_hold(
 
 def test_a_target_that_holds_is_accepted() -> None:
     check_target(at(5, 7), at(7, 7), held((0, 9), (0, 7)))
+
+
+def test_queues_taken_from_a_living_topic_keep_their_place() -> None:
+    assert keep_removed_queues(at(5, 6), at(9)) == at(9, 6)
+
+
+def test_queues_of_a_topic_that_is_gone_are_forgotten() -> None:
+    start = {**at(5), QueueRef("gone", "b", 0): LogicalOffset(6)}
+
+    assert keep_removed_queues(start, at(9)) == at(9)

@@ -3,16 +3,15 @@ from __future__ import annotations
 import pytest
 
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
+from pyspark_rocketmq.plan.offsets import Bounds
 from pyspark_rocketmq.plan.rate_limit import (
     TriggerLimits,
     backlog,
     batch_end,
     byte_shares,
     is_worth_a_batch,
-    keep_shrunk,
     limit_messages,
 )
-from pyspark_rocketmq.plan.starting_offsets import Bounds
 
 Offsets = dict[QueueRef, LogicalOffset]
 
@@ -146,16 +145,3 @@ def test_even_one_byte_lets_every_queue_move() -> None:
     start, end = offsets(0, 0), offsets(1000, 1)
 
     assert min(byte_shares(backlog(start, end, bounds(end)), 1).values()) == 1
-
-
-def test_queues_taken_from_a_living_topic_keep_their_place() -> None:
-    start = {queue(0): LogicalOffset(5), queue(1): LogicalOffset(6)}
-    available = {queue(0): LogicalOffset(9)}
-
-    assert keep_shrunk(start, available) == {queue(0): 9, queue(1): 6}
-
-
-def test_queues_of_a_topic_that_is_gone_are_forgotten() -> None:
-    start = {queue(0): LogicalOffset(5), queue(0, "gone"): LogicalOffset(6)}
-
-    assert keep_shrunk(start, {queue(0): LogicalOffset(9)}) == {queue(0): 9}

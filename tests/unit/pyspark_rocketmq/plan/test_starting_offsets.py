@@ -4,14 +4,13 @@ import pytest
 
 from broker_core.types import LogicalOffset, QueueRef
 from pyspark_rocketmq.errors import OptionError
-from pyspark_rocketmq.plan.offsets import parse_offsets, parse_times
+from pyspark_rocketmq.plan.offsets import Bounds, parse_offsets, parse_times
 from pyspark_rocketmq.plan.starting_offsets import (
     Answers,
     AtGroup,
     AtOffsets,
     AtTime,
     AtTimes,
-    Bounds,
     Earliest,
     Latest,
     OffsetSpec,

@@ -15,8 +15,7 @@ from pyspark_rocketmq.errors import (
 from pyspark_rocketmq.options.options import SourceOptions
 from pyspark_rocketmq.plan.offsets import SourceOffset
 from pyspark_rocketmq.plan.rate_limit import TriggerLimits
-from pyspark_rocketmq.source.group_progress import GroupProgress
-from pyspark_rocketmq.source.microbatch import IDLE_PAUSE_MS, MicroBatches
+from pyspark_rocketmq.source.microbatch import IDLE_PAUSE_MS, GroupProgress, MicroBatches
 from pyspark_rocketmq.source.offset_reader import OffsetReader
 from tests.kit.clock import ManualClock
 from tests.kit.memory_broker import MemoryBroker
