@@ -8,8 +8,6 @@ import click
 
 from broker_core.cli.output import print_json, progress, write_text
 from broker_core.cli.parameters import config_option, json_option, store_argument
-from broker_core.store.check.store import check as check_store
-from broker_core.store.settings import StoreSettings
 
 
 @click.command()
@@ -21,6 +19,9 @@ def check(store: Path, config: Path | None, as_json: bool) -> None:
 
     Silent if all is well; else the places and exit status 1.
     """
+    from broker_core.store.check.store import check as check_store
+    from broker_core.store.settings import StoreSettings
+
     settings = StoreSettings.load(config)
     with progress("Checking") as report:
         problems = check_store(store, settings, report)

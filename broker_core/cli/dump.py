@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from broker_core.broker.broker import EmbeddedBroker
-from broker_core.broker.dump import Dump, DumpedQueue, DumpedTopic
 from broker_core.cli.message_document import message_document, shown_body
 from broker_core.cli.output import progress, write_text
 from broker_core.cli.parameters import config_option, json_option, store_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from broker_core.broker.dump import DumpedQueue, DumpedTopic
 
 
 @click.command()
@@ -31,6 +30,9 @@ def dump(store: Path, topic: str | None, config: Path | None, as_json: bool) -> 
     only the log still knows are printed too. Topics with batch queues can't be read: they are left
     out, named on stderr, and make the exit status 1.
     """
+    from broker_core.broker.broker import EmbeddedBroker
+    from broker_core.broker.dump import Dump
+
     with (
         progress("Reading") as report,
         EmbeddedBroker.open(str(store), store, config=config, progress=report) as broker,

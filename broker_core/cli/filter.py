@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from broker_core import SqlFilter
 from broker_core.cli.output import print_json, write_text
 from broker_core.cli.parameters import json_option, parse_properties
 
@@ -19,6 +18,8 @@ def filter_(expression: str, pairs: tuple[str, ...], as_json: bool) -> None:
     Prints true, false, null (the properties do not tell) or error, and below it the filter as
     RocketMQ understands it.
     """
+    from broker_core import SqlFilter
+
     compiled = SqlFilter(expression)
     verdict = compiled.verdicts([parse_properties(pairs)])[0]
     if as_json:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from broker_core.cli.message_document import shown_body
 from broker_core.cli.output import write_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _TIMES = ("bornTimestamp", "storeTimestamp")
 
@@ -34,6 +35,8 @@ def _documents(messages: pa.Table | pa.RecordBatch) -> Iterable[str]:
 
 def _rows(messages: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     """Rows with times in milliseconds, as RocketMQ counts them."""
+    import pyarrow as pa
+
     schema = messages.schema
     for name in _TIMES:
         at = schema.get_field_index(name)

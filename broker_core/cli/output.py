@@ -8,12 +8,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.progress import Progress
+    from rich.table import Table
 
 SHOW_AFTER_S = 1.0
 """Work that is done sooner needs no bar."""
@@ -50,6 +49,8 @@ class JsonLines(logging.Formatter):
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table: aligned for a terminal, tab-separated with a heading otherwise."""
     if sys.stdout.isatty():
+        from rich.console import Console
+
         Console().print(rows_table(columns, rows))
         return
     lines = [list(columns), *_texts(rows)]
@@ -58,6 +59,9 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
 def rows_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     """Return a table as a terminal shows it."""
+    from rich import box
+    from rich.table import Table
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -74,6 +78,29 @@ def _texts(rows: Sequence[Sequence[object]]) -> list[list[str]]:
 def progress(description: str) -> Iterator[Report]:
     """Give a function to tell (done, total) to; a bar appears when the work takes long."""
     started = time.monotonic()
+    bar: Progress | None = None
+    is_for_people = sys.stderr.isatty()
+
+    def report(done: int, total: int) -> None:
+        nonlocal bar
+        if bar is None and is_for_people and time.monotonic() - started > SHOW_AFTER_S:
+            bar = _bar(description)
+            bar.start()
+        if bar is not None:
+            bar.update(bar.task_ids[0], completed=done, total=total)
+
+    try:
+        yield report
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+def _bar(description: str) -> Progress:
+    """Make a progress bar on stderr. Loading rich takes 0.1 s, which short work need not pay."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -81,19 +108,6 @@ def progress(description: str) -> Iterator[Report]:
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
-        disable=not sys.stderr.isatty(),
     )
-    task = bar.add_task(description, total=None)
-    is_shown = False
-
-    def report(done: int, total: int) -> None:
-        nonlocal is_shown
-        if not is_shown and time.monotonic() - started > SHOW_AFTER_S:
-            bar.start()
-            is_shown = True
-        bar.update(task, completed=done, total=total)
-
-    try:
-        yield report
-    finally:
-        bar.stop()
+    bar.add_task(description, total=None)
+    return bar

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import pyarrow as pa
 
 from broker_core.cli.broker_argument import open_asked
 from broker_core.cli.message_rows import print_messages
@@ -17,9 +16,10 @@ from broker_core.cli.parameters import (
     time_option,
     topic_argument,
 )
-from broker_core.codec.decode import ALL_COLUMNS
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from broker_core.api import Broker
 
 
@@ -62,6 +62,8 @@ def query(  # noqa: PLR0913 - one argument an option
 
 
 def _within(found: pa.Table, start_ms: int | None, end_ms: int | None) -> pa.Table:
+    import pyarrow as pa
+
     millis = found["storeTimestamp"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
     kept = [
         (start_ms is None or at >= start_ms) and (end_ms is None or at < end_ms)
@@ -73,6 +75,10 @@ def _within(found: pa.Table, start_ms: int | None, end_ms: int | None) -> pa.Tab
 def _stored_between(
     broker: Broker, topic: str, start_ms: int | None, end_ms: int | None
 ) -> pa.Table:
+    import pyarrow as pa
+
+    from broker_core.codec.decode import ALL_COLUMNS
+
     parts = []
     for queue, (minimum, maximum) in sorted(broker.offsets(topic).items()):
         at = (topic, queue.queue_id)

@@ -10,16 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.live import Live
 
-from broker_core.broker.broker import EmbeddedBroker
-from broker_core.broker.statistics import store_numbers
 from broker_core.cli.broker_argument import open_asked
 from broker_core.cli.output import print_json, print_rows, rows_table, write_text
 from broker_core.cli.parameters import json_option, optional_broker_option
-from broker_core.clients.grpc.client import RemoteBroker
-from broker_core.store.lock import lock_holder
 
 if TYPE_CHECKING:
     from broker_core.api import Broker
@@ -69,7 +63,12 @@ def stats(
 
 def counted(broker: Broker) -> Stats:
     """Return what a broker of any kind holds."""
+    from broker_core.broker.broker import EmbeddedBroker
+
     if isinstance(broker, EmbeddedBroker):
+        from broker_core.broker.statistics import store_numbers
+        from broker_core.store.lock import lock_holder
+
         reader = broker.reader
         holder = lock_holder(reader.root)
         return {
@@ -78,6 +77,8 @@ def counted(broker: Broker) -> Stats:
             "lockedBy": str(holder) if holder else None,
             "needsRecovery": reader.recovery is not None,
         }
+    from broker_core.clients.grpc.client import RemoteBroker
+
     if isinstance(broker, RemoteBroker):
         return {"broker": broker.address, **broker.stats()}
     topics = broker.topics()
@@ -140,6 +141,9 @@ def _showing(*, as_json: bool) -> Iterator[Show]:
 
         yield write
         return
+    from rich.console import Console
+    from rich.live import Live
+
     with Live(console=Console(), auto_refresh=False) as live:
         yield lambda found: live.update(
             rows_table(("what", "value"), list(found.items())), refresh=True

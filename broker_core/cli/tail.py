@@ -13,13 +13,12 @@ from broker_core.api import CountingBroker, WaitingBroker
 from broker_core.cli.broker_argument import open_asked
 from broker_core.cli.message_rows import print_messages
 from broker_core.cli.parameters import broker_option, chosen_topic, json_option, topic_argument
-from broker_core.codec.decode import ALL_COLUMNS, decode
 from broker_core.errors import RequestError
-from broker_core.filter.pipeline import MessageFilter
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 
 if TYPE_CHECKING:
     from broker_core.api import Broker
+    from broker_core.filter.pipeline import MessageFilter
 
 _PAUSE_S = 0.2
 _LONGEST_WAIT_MS = 5000
@@ -57,6 +56,8 @@ def tail(  # noqa: PLR0913 - one argument an option
     says how the filter was understood, and at the end how many messages each of its stages
     examined and dropped, and what it had to read for that.
     """
+    from broker_core.filter.pipeline import MessageFilter
+
     wanted = MessageFilter.of(tags, sql)
     name = chosen_topic(topic, topic_option)
     if explain and wanted is not None:
@@ -125,6 +126,8 @@ class _Follower:
 
     def print_new(self, *, as_json: bool) -> None:
         """Print what has come since, queue by queue; what expired meanwhile is left out."""
+        from broker_core.codec.decode import ALL_COLUMNS, decode
+
         for queue, (minimum, maximum) in self._bounds().items():
             start = max(self._next.get(queue, minimum), minimum)
             frames = self._broker.pull(
