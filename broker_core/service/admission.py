@@ -26,7 +26,7 @@ from broker_core.codec.record_copy import Route
 from broker_core.codec.spans import gather_spans, sliding
 from broker_core.errors import CorruptRecordError, IllegalMessageError, RequestError
 from broker_core.jit import kernels
-from broker_core.store.batch import Batch, known_part
+from broker_core.store.batch import Batch
 from broker_core.wire.core.frames import starts_of
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ def admit(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted:
     _put_born_hosts(data, starts, requests, bounds)
     _put_host(data, starts + layout.STORE_HOST, store_host)
     encoded = EncodedRecords(data, starts, sizes, layout.STORE_TIMESTAMP)
-    part = known_part(encoded, route, fields.properties_lengths, fields.sys_flags)
-    return Admitted(Batch.of_copies(part, route), fields, bounds)
+    batch = Batch.of_located(encoded, route, fields.properties_lengths, fields.sys_flags)
+    return Admitted(batch, fields, bounds)
 
 
 def _writable(parts: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:

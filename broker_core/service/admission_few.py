@@ -89,7 +89,7 @@ def admit_few(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted |
     fields = _fields(found, records)
     route = Route(fields.topics, fields.topic_codes, fields.queue_ids)
     in_queue = np.ones(len(found), dtype=np.bool_)
-    batch = Batch((Part.known(records, fields),), route, in_queue)
+    batch = Batch((Part(records, fields),), route, in_queue)
     bounds = np.cumsum([len(request) for request in requests]).tolist()
     return Admitted(batch, None, bounds)
 

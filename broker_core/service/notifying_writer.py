@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from broker_core.codec.encode import MessageBatch
+    from broker_core.codec.encode import EncodedRecords, MessageBatch
     from broker_core.service.arrival_notifier import ArrivalNotifier
-    from broker_core.store.batch import Batch, Part
+    from broker_core.store.batch import Batch
     from broker_core.types import AppendResult
 
 
@@ -45,7 +45,7 @@ class NotifyingWriter(StoreWriter):
         for number, queue in enumerate(groups.queues):
             if self.arrivals.is_followed(queue) and len(batch.parts) == 1:
                 rows = groups.rows[groups.bounds[number] : groups.bounds[number + 1]]
-                self.arrivals.keep(queue, _piece(batch.parts[0], rows, queue_offsets))
+                self.arrivals.keep(queue, _piece(batch.parts[0].records, rows, queue_offsets))
         self.arrivals.announce(groups.queues)
 
     def accept(self, batch: Batch) -> AppendResult:
@@ -72,14 +72,16 @@ class NotifyingWriter(StoreWriter):
         return max(0, self._session.tail.log_end - self._session.tail.durable_end)
 
 
-def _piece(part: Part, rows: NDArray[np.int64], queue_offsets: NDArray[np.int64]) -> ArrivedRecords:
+def _piece(
+    records: EncodedRecords, rows: NDArray[np.int64], queue_offsets: NDArray[np.int64]
+) -> ArrivedRecords:
     """Return these records, of one queue, as they travel."""
     offsets = queue_offsets[rows]
     end = int(offsets[-1]) + 1
     frames = FrameBatch(
-        buffer=part.buffer,
-        starts=part.starts[rows],
-        sizes=part.sizes[rows],
+        buffer=records.buffer,
+        starts=records.starts[rows],
+        sizes=records.sizes[rows],
         offsets=offsets,
         queue=_ANY_QUEUE,
         next_offset=end,

@@ -1,8 +1,13 @@
-"""Batch: records that are appended together, all of them or none, made ready outside the lock.
+"""Batch: records that are appended together, all of them or none, prepared outside the lock.
 
-Everything that does not depend on where the batch will lie is computed before the lock is taken:
-the records' bytes, their order by queue, and what dispatch needs to know of them. Under the lock,
-offsets and the store time are filled in.
+Everything that does not depend on where the batch will lie is computed before the lock is taken
+(`make_ready`): the records' bytes, their order by queue, and their dispatch requests (tags codes
+and index keys). Under the lock `place` fills in offsets and the store time.
+
+A batch has several parts where it was joined, or where it is larger than one Arrow buffer may be.
+Dispatch requests belong to a part, so that joining batches keeps what was computed for each.
+
+Next in an append: writer.py.
 """
 
 from __future__ import annotations
@@ -39,68 +44,54 @@ if TYPE_CHECKING:
 PART_BYTES = 512 << 20
 
 
-class Part(EncodedRecords):
-    """Encoded records that remember what dispatch needs to know of them."""
-
-    @classmethod
-    def of(cls, records: EncodedRecords) -> Part:
-        """The same records."""
-        at = records.store_timestamp_at
-        return cls(records.buffer, records.starts, records.sizes, at)
-
-    @classmethod
-    def known(cls, records: EncodedRecords, fields: DispatchRequests) -> Part:
-        """The same records, of which somebody knows already what dispatch needs."""
-        part = cls.of(records)
-        part.__dict__["fields"] = fields  # where cached_property keeps it
-        return part
-
-    @cached_property
-    def fields(self) -> DispatchRequests:
-        """What dispatch needs; where the records will lie, and when, is not in it yet."""
-        return _fields(self, ())
-
-
 @dataclass(frozen=True)
-class LocatedPart(Part):
-    """A part of which everything is known that dispatch needs, but for what properties say.
+class Part:
+    """Encoded records in one buffer, and what is known of them before they are read again.
 
-    Those are read when they are asked for: what goes into half blocks is not dispatched.
+    `known` saves reading the records: their dispatch requests, or the route, flags and lengths from
+    which requests follow. None for copies of stored records: everything is read out of the bytes.
+    With `has_checksums` each record ends with a checksum of itself (codec/properties/checksum.py).
     """
 
-    located: Located
+    records: EncodedRecords
+    known: DispatchRequests | Located | None = None
+    has_checksums: bool = False
+
+    def __len__(self) -> int:
+        return len(self.records)
 
     @cached_property
-    def fields(self) -> DispatchRequests:
-        """What dispatch needs; where the records will lie, and when, is not in it yet."""
-        return requests_of_located(self.located, np.zeros(len(self), dtype=np.int64))
+    def requests(self) -> DispatchRequests:
+        """Dispatch requests; offsets and store times are 0 until the batch is placed.
 
+        Computed on first use: records that go into a half block are not dispatched.
+        """
+        if isinstance(self.known, DispatchRequests):
+            return self.known
+        if self.known is not None:
+            return requests_of_located(self.known, np.zeros(len(self), dtype=np.int64))
+        return _read_requests(self.records, ())
 
-class CheckedPart(Part):
-    """A part whose records end with a checksum of themselves (codec/property_crc.py)."""
-
-    @classmethod
-    def of(cls, records: EncodedRecords) -> CheckedPart:
-        """The records with room for the checksum."""
-        if isinstance(records, cls):
-            return records
-        room = make_room(records)
-        return cls(room.buffer, room.starts, room.sizes, room.store_timestamp_at)
+    def with_checksums(self) -> Part:
+        """Return the part with room for checksums; a part that has it stays as it is."""
+        # What was known speaks of the sizes before records grew.
+        return self if self.has_checksums else Part(make_room(self.records), has_checksums=True)
 
     def patch(
         self,
         queue_offsets: NDArray[np.int64],
         physical_offsets: NDArray[np.int64],
-        store_timestamp_ms: int,
+        store_ms: int,
     ) -> None:
-        """Write what only the holder of the store's lock knows, then the checksums."""
-        super().patch(queue_offsets, physical_offsets, store_timestamp_ms)
-        fill_in(self)
+        """Write offsets and store time into the records, then the checksums that cover them."""
+        self.records.patch(queue_offsets, physical_offsets, store_ms)
+        if self.has_checksums:
+            fill_in(self.records)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Encoded records and where they go; `in_queue` says which take a place in a queue."""
+    """Encoded records and their destinations; `in_queue` tells which get a consume-queue entry."""
 
     parts: tuple[Part, ...]
     route: Route
@@ -112,7 +103,7 @@ class Batch:
     ) -> Batch:
         """Encode messages; IllegalMessageError for one over a limit."""
         parts = [
-            _known(encode(part, max_message_bytes=max_message_bytes), part)
+            _encoded(part, max_message_bytes=max_message_bytes)
             for part in messages.parts(PART_BYTES)
         ]
         transaction = np.asarray(messages.sys_flags) & TRANSACTION_MASK
@@ -122,13 +113,28 @@ class Batch:
 
     @classmethod
     def of_copies(cls, records: EncodedRecords, route: Route) -> Batch:
-        """Copies of stored records (codec/copies.py), all of which have a place in a queue."""
-        part = records if isinstance(records, Part) else Part.of(records)
-        return cls((part,), route, np.broadcast_to(np.bool_(True), len(records)))
+        """Return copies of stored records (codec/record_copy.py), each with a queue entry."""
+        return cls._all_in_queues(Part(records), route)
+
+    @classmethod
+    def of_located(
+        cls,
+        records: EncodedRecords,
+        route: Route,
+        properties_lengths: NDArray[np.int64],
+        sys_flags: NDArray[np.int32] | int,
+    ) -> Batch:
+        """Return records whose fields the caller has located already, each with a queue entry."""
+        known = _located(records, route, properties_lengths, sys_flags)
+        return cls._all_in_queues(Part(records, known), route)
+
+    @classmethod
+    def _all_in_queues(cls, part: Part, route: Route) -> Batch:
+        return cls((part,), route, np.broadcast_to(np.bool_(True), len(part)))
 
     @classmethod
     def join(cls, batches: Sequence[Batch]) -> Batch:
-        """Several batches as one, in order."""
+        """Return several batches as one, in order."""
         if len(batches) == 1:
             return batches[0]
         topics: list[str] = []
@@ -145,10 +151,10 @@ class Batch:
         return cls(parts, route, np.concatenate([batch.in_queue for batch in batches]))
 
     def with_checksums(self) -> Batch:
-        """The batch with property checksums; one that has them stays as it is."""
-        if all(isinstance(part, CheckedPart) for part in self.parts):
+        """Return the batch with property checksums; one that has them stays as it is."""
+        if all(part.has_checksums for part in self.parts):
             return self
-        return replace(self, parts=tuple(map(CheckedPart.of, self.parts)))
+        return replace(self, parts=tuple(part.with_checksums() for part in self.parts))
 
     def __len__(self) -> int:
         return len(self.route)
@@ -156,7 +162,7 @@ class Batch:
     @cached_property
     def sizes(self) -> NDArray[np.int32]:
         """Each record's bytes."""
-        sizes = [part.sizes for part in self.parts]
+        sizes = [part.records.sizes for part in self.parts]
         return np.concatenate(sizes) if sizes else np.zeros(0, dtype=np.int32)
 
     @cached_property
@@ -166,14 +172,14 @@ class Batch:
         return group_by_queue(route.topics, route.topic_codes, route.queue_ids, self.in_queue)
 
     @cached_property
-    def fields(self) -> DispatchRequests:
-        """What dispatch needs of all records; where they will lie, and when, is not in it yet."""
-        return joined([part.fields for part in self.parts])
+    def requests(self) -> DispatchRequests:
+        """Dispatch requests of all records; offsets are 0 until the batch is placed."""
+        return joined([part.requests for part in self.parts])
 
     def make_ready(self) -> Batch:
-        """Compute all that can be known outside the lock; of parts it is kept when joined."""
+        """Compute all that can be known outside the lock; parts keep theirs when joined."""
         if self.parts:
-            _ = self.groups, self.sizes, self.fields
+            _ = self.groups, self.sizes, self.requests
         return self
 
     def place(
@@ -183,50 +189,50 @@ class Batch:
         store_ms: int,
         delay_levels: Sequence[int],
     ) -> DispatchRequests:
-        """Fill in what is known only under the lock, in the records and for dispatch."""
+        """Write offsets and store time into the records; return the final dispatch requests."""
         first = 0
         for part in self.parts:
             rows = slice(first, first + len(part))
             first += len(part)
             part.patch(queue_offsets[rows], physical_offsets[rows], store_ms)
-        fields = self.fields
-        if SCHEDULE_TOPIC in fields.topics:
-            # Its entries carry the time of delivery, which counts from the store time.
-            fields = joined(
+        requests = self.requests
+        if SCHEDULE_TOPIC in requests.topics:
+            # Its entries carry the time of delivery, which counts from the store time: read the
+            # records again, now that they have one.
+            requests = joined(
                 [
-                    _fields(part, delay_levels)
-                    if SCHEDULE_TOPIC in part.fields.topics
-                    else part.fields
+                    _read_requests(part.records, delay_levels)
+                    if SCHEDULE_TOPIC in part.requests.topics
+                    else part.requests
                     for part in self.parts
                 ]
             )
         return replace(
-            fields,
+            requests,
             queue_offsets=queue_offsets,
             physical_offsets=physical_offsets,
             store_timestamps=np.broadcast_to(np.int64(store_ms), len(self)),
         )
 
 
-def _known(records: EncodedRecords, messages: MessageBatch) -> Part:
-    """Records that were just made of messages: what they hold need not be read out of them."""
+def _encoded(messages: MessageBatch, *, max_message_bytes: int) -> Part:
+    """Encode messages into one part; what the columns say need not be read from the records."""
+    records = encode(messages, max_message_bytes=max_message_bytes)
     route = Route(messages.topics, messages.topic_codes, messages.queue_ids)
     properties = messages.property_parts
-    return known_part(
-        records, route, properties.lengths, messages.sys_flags, named=properties.named
-    )
+    known = _located(records, route, properties.lengths, messages.sys_flags, named=properties.named)
+    return Part(records, known)
 
 
-def known_part(
+def _located(
     records: EncodedRecords,
     route: Route,
     properties_lengths: NDArray[np.int64],
     sys_flags: NDArray[np.int32] | int,
     *,
     named: Named | None = None,
-) -> Part:
-    """Records whose route, lengths of properties and flags somebody knows, and maybe more."""
-    located = Located(
+) -> Located:
+    return Located(
         records.buffer,
         records.starts,
         records.sizes,
@@ -237,11 +243,10 @@ def known_part(
         properties_lengths,
         named,
     )
-    at = records.store_timestamp_at
-    return LocatedPart(records.buffer, records.starts, records.sizes, at, located)
 
 
-def _fields(part: EncodedRecords, delay_levels: Sequence[int]) -> DispatchRequests:
-    rows = np.zeros(len(part), dtype=np.int64)
-    frames = FrameBatch(part.buffer, part.starts, part.sizes, rows, name="the batch")
+def _read_requests(records: EncodedRecords, delay_levels: Sequence[int]) -> DispatchRequests:
+    """Read dispatch requests out of encoded records."""
+    nowhere = np.zeros(len(records), dtype=np.int64)
+    frames = FrameBatch(records.buffer, records.starts, records.sizes, nowhere, name="the batch")
     return dispatch_requests(frames, delay_levels=delay_levels)

@@ -264,7 +264,7 @@ class StoreWriter(Closing):
             reach(Failpoint.MARKED_APPENDING)
             plan = session.parts.dispatcher.planning(fields, batch.groups)
             with compute_beside(plan, is_worth=len(batch) >= WORTH_A_THREAD) as planned:
-                session.parts.log.write(batch.parts, placement)
+                session.parts.log.write([part.records for part in batch.parts], placement)
             reach(Failpoint.LOG_WRITTEN)
             durable_end = session.tail.log_durable_end
             if is_sync:

@@ -119,14 +119,17 @@ def test_what_is_known_of_messages_is_what_their_records_say(
     messages = messages.slice(start, data.draw(st.integers(start + 1, len(rows))))
 
     (part,) = Batch.of_messages(messages).parts
+    records = part.records
 
-    frames = FrameBatch(part.buffer, part.starts, part.sizes, np.zeros(len(part), dtype=np.int64))
+    frames = FrameBatch(
+        records.buffer, records.starts, records.sizes, np.zeros(len(part), dtype=np.int64)
+    )
     read = dispatch_requests(frames)
     assert [read.topics[code] for code in read.topic_codes] == [
-        part.fields.topics[code] for code in part.fields.topic_codes
+        part.requests.topics[code] for code in part.requests.topic_codes
     ]
-    assert part.fields.tags_codes.tolist() == read.tags_codes.tolist()
-    assert part.fields.index_rows.tolist() == read.index_rows.tolist()
-    assert part.fields.index_hashes.tolist() == read.index_hashes.tolist()
+    assert part.requests.tags_codes.tolist() == read.tags_codes.tolist()
+    assert part.requests.index_rows.tolist() == read.index_rows.tolist()
+    assert part.requests.index_hashes.tolist() == read.index_hashes.tolist()
     texts = [decode_record(encoded).properties for encoded in frames.records()]
     assert messages.property_texts.to_pylist() == texts

@@ -142,7 +142,7 @@ def test_what_dispatch_knows_of_new_records_is_what_it_reads_out_of_them(
 
     [part] = Batch.of_messages(messages).parts
 
-    known, read = part.fields, Part.of(part).fields
+    known, read = part.requests, Part(part.records).requests
     topics = [known.topics[code] for code in known.topic_codes]
     assert topics == [read.topics[code] for code in read.topic_codes]
     assert known.in_queue.tolist() == read.in_queue.tolist()

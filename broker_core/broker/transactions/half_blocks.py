@@ -68,9 +68,9 @@ def as_blocks(messages: Batch, most_bytes: int, most_rows: int = BLOCK_ROWS) -> 
     """
     return Batch.join(
         [
-            _blocks(part, bounds) if is_block else _single(part, bounds[0])
+            _blocks(part.records, bounds) if is_block else _single(part.records, bounds[0])
             for part in messages.parts
-            for bounds, is_block in _runs(part.sizes, most_bytes, most_rows)
+            for bounds, is_block in _runs(part.records.sizes, most_bytes, most_rows)
         ]
     )
 

@@ -27,7 +27,7 @@ from broker_core.codec.scan import chain
 from broker_core.codec.spans import gather_spans, sliding
 from broker_core.errors import CorruptRecordError
 from broker_core.jit import arguments, kernels
-from broker_core.store.batch import Batch, known_part
+from broker_core.store.batch import Batch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,8 +75,7 @@ class Visible:
 
     def batch(self) -> Batch:
         """The records to append."""
-        part = known_part(self.records, self.route, self.properties_lengths, SysFlag.COMMIT)
-        return Batch.of_copies(part, self.route)
+        return Batch.of_located(self.records, self.route, self.properties_lengths, SysFlag.COMMIT)
 
 
 def visible(frames: FrameBatch) -> Iterator[Visible]:

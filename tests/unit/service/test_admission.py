@@ -42,7 +42,7 @@ def test_hosts_are_the_brokers_to_say(broker: EmbeddedBroker) -> None:
 
     admitted = admit(broker, [request(claimed, host=peer)])
 
-    data = admitted.batch.parts[0].buffer.tobytes()
+    data = admitted.batch.parts[0].records.buffer.tobytes()
     assert data[48:56] == peer
     assert data[64:72] == broker.writer.settings.store_host
 
@@ -53,7 +53,9 @@ def test_each_request_has_the_host_it_came_from(broker: EmbeddedBroker) -> None:
     admitted = admit(broker, [request(GOOD, host=host) for host in hosts])
 
     [part] = admitted.batch.parts
-    found = [part.buffer[at + 48 : at + 56].tobytes() for at in part.starts.tolist()]
+    found = [
+        part.records.buffer[at + 48 : at + 56].tobytes() for at in part.records.starts.tolist()
+    ]
     assert found == [hosts[0], GOOD.born_host, hosts[2]]
 
 

@@ -72,9 +72,9 @@ def contents(batch: Batch) -> list[object]:
     }
     topics = [placed.topics[code] for code in placed.topic_codes]
     return [
-        part.buffer.tobytes(),
-        part.starts.tolist(),
-        part.sizes.tolist(),
+        part.records.buffer.tobytes(),
+        part.records.starts.tolist(),
+        part.records.sizes.tolist(),
         [batch.route.topics[code] for code in batch.route.topic_codes],
         batch.route.queue_ids.tolist(),
         batch.in_queue.tolist(),

@@ -93,13 +93,15 @@ def pack(request: pytest.FixtureRequest) -> Pack:
 def stored(halves: Batch) -> list[bytes]:
     """The half messages' bytes, with the offsets that they would get in a log."""
     found: list[bytes] = []
-    sizes = np.concatenate([part.sizes for part in halves.parts])
+    sizes = np.concatenate([part.records.sizes for part in halves.parts])
     places = PLACE + np.cumsum(sizes) - sizes
     first = 0
     for part in halves.parts:
         rows = slice(first, first + len(part))
         part.patch(np.arange(len(sizes))[rows], places[rows], 77)
-        frames = FrameBatch(part.buffer, part.starts, part.sizes, np.arange(len(part)))
+        frames = FrameBatch(
+            part.records.buffer, part.records.starts, part.records.sizes, np.arange(len(part))
+        )
         found += frames.records()
         first += len(part)
     return found
