@@ -17,7 +17,7 @@ from numba import types
 from broker_core.codec import layout
 from broker_core.codec.hashing.crc_kernels import crc32
 from broker_core.codec.header_dtype import HEAD
-from broker_core.codec.memory import has_used_scratch, keep_freed_memory, scratch
+from broker_core.codec.memory import has_used_scratch, scratch
 from broker_core.codec.properties.search_kernels import KEYS, WORDS, keys_of, search
 from broker_core.codec.spans import strings
 from broker_core.jit import arguments
@@ -41,6 +41,7 @@ from broker_core.jit.compiler import (
     part,
     prefetch,
 )
+from broker_core.process_settings import keep_freed_memory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

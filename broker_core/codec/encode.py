@@ -21,12 +21,12 @@ from broker_core.codec import layout
 from broker_core.codec.hashing.crc import body_crcs
 from broker_core.codec.header_dtype import header_dtype
 from broker_core.codec.hosts import is_v6
-from broker_core.codec.memory import keep_freed_memory
 from broker_core.codec.properties.columns import join_properties
 from broker_core.codec.properties.parts import PropertyParts, kernel_columns
 from broker_core.codec.spans import Spans, regular_offsets, sliding, spans_of
 from broker_core.errors import IllegalMessageError
 from broker_core.jit import arguments, kernels
+from broker_core.process_settings import keep_freed_memory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

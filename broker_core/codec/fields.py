@@ -20,7 +20,6 @@ from broker_core.codec import layout
 from broker_core.codec.corruption import corrupt
 from broker_core.codec.hashing.crc import body_crcs
 from broker_core.codec.header_dtype import HEAD
-from broker_core.codec.memory import keep_freed_memory
 from broker_core.codec.positions import (
     Positions,
     Tail,
@@ -33,6 +32,7 @@ from broker_core.codec.positions import (
 )
 from broker_core.codec.spans import Spans, fixed_width, gather_spans, integers
 from broker_core.jit import arguments, kernels
+from broker_core.process_settings import keep_freed_memory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -23,12 +23,12 @@ from broker_core.api import Broker, TransactionalBroker
 from broker_core.codec.ids import MAKER_CHARS, UniqueIds
 from broker_core.concurrency import run_ahead
 from broker_core.errors import BrokerError, TopicNotFoundError
+from broker_core.process_settings import tune_worker
 from broker_core.types import Receipt
 from pyspark_rocketmq import client_cache
 from pyspark_rocketmq.coalesce import coalesce
 from pyspark_rocketmq.errors import sink_errors
 from pyspark_rocketmq.sink.rows import Composer
-from pyspark_rocketmq.worker_process import settle_in
 
 if TYPE_CHECKING:
     from broker_core.api import BrokerTransactions
@@ -64,7 +64,7 @@ def write_rows(
 ) -> SinkMessage:
     """Write a task's rows; `identity` None sends them at once."""
     client = options.client
-    settle_in()
+    tune_worker()
     try:
         broker = client_cache.cached_writer(client)
         if identity is None:

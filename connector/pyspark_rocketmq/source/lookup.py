@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from broker_core.codec.decode import PROPERTY_PREFIX, schema_of
 from broker_core.errors import BrokerError, MessageNotFoundError, TopicNotFoundError
+from broker_core.process_settings import tune_worker
 from pyspark_rocketmq import client_cache
 from pyspark_rocketmq.plan.bounded import present
 from pyspark_rocketmq.plan.offsets import Bounds
 from pyspark_rocketmq.source.partition_reader import ACTION
-from pyspark_rocketmq.worker_process import settle_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ def read_lookup(
 ) -> Iterator[pa.RecordBatch]:
     """The messages that the index finds, as far as they lie in the wanted pieces."""
     client = options.client
-    settle_in()
+    tune_worker()
     try:
         broker = client_cache.cached_reader(client)
         ranges = _ranges(broker, wanted)

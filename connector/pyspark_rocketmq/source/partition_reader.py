@@ -22,13 +22,13 @@ from broker_core.errors import (
     TopicNotFoundError,
 )
 from broker_core.filter.pipeline import FilterCount, MessageFilter
+from broker_core.process_settings import tune_worker
 from broker_core.types import LogicalOffset, OffsetRange
 from pyspark_rocketmq import client_cache
 from pyspark_rocketmq.coalesce import coalesce
 from pyspark_rocketmq.plan.bounded import QueueRange, resolve
 from pyspark_rocketmq.plan.dataloss import policy, readable
 from pyspark_rocketmq.plan.offsets import Bounds
-from pyspark_rocketmq.worker_process import settle_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +50,7 @@ def read_partition(
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a piece of a queue, as Arrow batches in queue order."""
     client = options.client
-    settle_in()
+    tune_worker()
     try:
         broker = client_cache.cached_reader(client)
         batches = PartitionReader(broker, options, message_filter).read(piece)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyspark_rocketmq.worker_process import settle_in
+from broker_core.process_settings import tune_worker
 
 
 @pytest.fixture(autouse=True)
@@ -17,4 +17,4 @@ def unsettled() -> Iterator[None]:
     yield
     gc.callbacks[:] = before
     gc.unfreeze()
-    settle_in.cache_clear()
+    tune_worker.cache_clear()

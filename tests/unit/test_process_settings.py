@@ -1,17 +1,20 @@
-"""What a task does for the next one in its process, tried in a process of its own."""
+"""What the library changes in a process, tried in processes of their own."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from broker_core.process_settings import SWITCH
+
+ROOT = Path(__file__).parents[2]
 PRELUDE = """
 import gc, socket
-from pyspark_rocketmq.worker_process import settle_in
+from broker_core.process_settings import tune_worker
 
 listener = socket.create_server(("127.0.0.1", 0))
 spark = socket.create_connection(listener.getsockname())
@@ -38,7 +41,7 @@ def run(script: str) -> list[str]:
 def test_a_connection_acknowledges_at_once_after_each_task() -> None:
     told = run(
         """
-settle_in()
+tune_worker()
 for _ in range(2):
     answer()
     print(is_prompt())
@@ -53,8 +56,8 @@ for _ in range(2):
 def test_what_stays_is_frozen_after_a_task_if_it_is_much() -> None:
     told = run(
         """
-settle_in()
-settle_in()
+tune_worker()
+tune_worker()
 print(len(gc.callbacks), gc.get_freeze_count() > 0)
 module = [[] for _ in range(30_000)]
 gc.collect()
@@ -74,7 +77,7 @@ print(gc.get_freeze_count() - first > 30_000)
 def test_freezing_comes_to_an_end() -> None:
     told = run(
         """
-settle_in()
+tune_worker()
 kept, counts = [], []
 for _ in range(20):
     kept.append([[] for _ in range(30_000)])
@@ -90,7 +93,7 @@ print(counts[0] < counts[1], counts[-2] == counts[-1], counts[-1] < 12 * 30_000)
 def test_a_connection_that_was_closed_does_no_harm() -> None:
     told = run(
         """
-settle_in()
+tune_worker()
 ours.close()
 spark.close()
 gc.collect()
@@ -99,3 +102,32 @@ print("well")
     )
 
     assert told == ["well"]
+
+
+SWITCHED = """
+import ctypes, gc, os
+import pyarrow as pa
+from broker_core.process_settings import keep_freed_memory, tune_worker
+
+before = pa.default_memory_pool().backend_name, len(gc.callbacks)
+keep_freed_memory()
+tune_worker()
+print(before == (pa.default_memory_pool().backend_name, len(gc.callbacks)))
+"""
+
+
+@pytest.mark.parametrize(("said", "is_left"), [("off", "True"), ("OFF ", "True"), ("", "False")])
+def test_one_variable_leaves_the_process_as_it_is(said: str, is_left: str) -> None:
+    env = {**os.environ, SWITCH: said}
+    env.pop("ARROW_DEFAULT_MEMORY_POOL", None)
+
+    done = subprocess.run(
+        [sys.executable, "-c", SWITCHED],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.split() == [is_left]
