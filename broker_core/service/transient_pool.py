@@ -23,7 +23,6 @@ from broker_core.codec.dispatch_request import joined
 from broker_core.errors import BrokerError, StorageError
 from broker_core.service.notifying_writer import NotifyingWriter
 from broker_core.store.batch import Batch
-from broker_core.store.log.scan import delay_levels
 from broker_core.store.log.writer import place
 from broker_core.types import AppendResult
 
@@ -100,7 +99,7 @@ class PooledWriter(NotifyingWriter):
         placement = place(batch.sizes, held.end, self.settings.commit_log_file_bytes)
         places, offsets = placement.physical_offsets, batch.groups.offsets_from(ends, len(batch))
         held.store_ms = max(self._clock_ms(), held.store_ms)
-        fields = batch.place(offsets, places, held.store_ms, delay_levels(self.settings))
+        fields = batch.place(offsets, places, held.store_ms, self.settings.delay_levels_s)
         held.add(batch, fields, ends, placement.end)
         self._held = held
         return AppendResult(batch.route.queue_ids, offsets, places, batch.sizes, held.store_ms)

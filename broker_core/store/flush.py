@@ -18,8 +18,6 @@ says which files that touched.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,34 +93,3 @@ def filled_index_time(parts: StoreComponents) -> int:
         if header.entry_count >= parts.settings.index_entries:
             return header.end_timestamp
     return 0
-
-
-class BackgroundFlush:
-    """Calls a flush every so often until stopped; for a server that holds the store for life.
-
-    An error stops it and is raised by `stop`: a store that can't be flushed must not go on
-    unnoticed.
-    """
-
-    def __init__(self, flush: Callable[[], None], interval_s: float) -> None:
-        self._flush = flush
-        self._interval_s = interval_s
-        self._stopped = threading.Event()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="store-flush", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread; raises what ended it early, if anything did."""
-        self._stopped.set()
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-
-    def _run(self) -> None:
-        while not self._stopped.wait(self._interval_s):
-            try:
-                self._flush()
-            except BaseException as error:  # noqa: BLE001 - handed to the thread that stops us
-                self._error = error
-                return

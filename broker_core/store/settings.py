@@ -133,6 +133,11 @@ class StoreSettings:
         return pack_host(self.broker_ip, self.listen_port)
 
     @property
+    def delay_levels_s(self) -> tuple[int, ...]:
+        """The delay of each level in seconds."""
+        return tuple(delay_ms // 1000 for delay_ms in self.delay_levels_ms)
+
+    @property
     def index_file_bytes(self) -> int:
         """The length of an index file."""
         return file_size(self.index_slots, self.index_entries)

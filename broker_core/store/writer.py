@@ -37,7 +37,6 @@ from broker_core.store.format_check import require_store
 from broker_core.store.index.file import IndexHeader
 from broker_core.store.index.writer import IndexPosition
 from broker_core.store.io.files import Failpoint, OsFiles, make_directory, storage_error
-from broker_core.store.log.scan import delay_levels
 from broker_core.store.log.writer import Placement, place
 from broker_core.store.recovery.tail import TailState
 from broker_core.store.session import SessionOptions, StoreSession
@@ -241,7 +240,7 @@ class StoreWriter(Closing):
         # Store times never go back, whatever the clock does: searches by time rely on it.
         store_ms = max(self._clock_ms(), tail.last_store_ms)
         if len(batch):
-            levels = delay_levels(self._settings)
+            levels = self._settings.delay_levels_s
             fields = batch.place(offsets, places, store_ms, levels)
             self._write(batch, placement, fields, ends, store_ms, is_sync=is_sync)
         return AppendResult(batch.route.queue_ids, offsets, places, batch.sizes, store_ms)

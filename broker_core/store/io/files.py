@@ -12,18 +12,20 @@ their place on the disk already (`reserve`, slot_table.py).
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from broker_core.errors import DiskFullError, StorageError
-from broker_core.store.io.fallocate import fallocate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,6 +35,8 @@ Bytes = bytes | bytearray | memoryview
 _CHUNK = 1 << 20
 _ZEROS = bytes(_CHUNK)
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_KEEP_SIZE = 1
+_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
@@ -210,6 +214,35 @@ class OsFiles:
 
     def reach(self, point: Failpoint) -> None:
         """See Files."""
+
+
+def fallocate(descriptor: int, offset: int, size: int) -> bool:
+    """Whether the bytes have their place on the disk now; False if the system can't see to it.
+
+    OSError if it can and the disk refuses.
+    """
+    call = _call()
+    if call is None:
+        return False
+    while call(descriptor, _KEEP_SIZE, offset, size):
+        number = ctypes.get_errno()
+        if number in _DISK_ERRORS:
+            raise OSError(number, os.strerror(number))
+        if number != errno.EINTR:
+            return False
+    return True
+
+
+@cache
+def _call() -> Callable[[int, int, int, int], int] | None:
+    """The C library's function; None where it has none."""
+    try:
+        function = ctypes.CDLL(None, use_errno=True).fallocate
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    function.restype = ctypes.c_int
+    return function
 
 
 def write_at(files: Files, descriptor: int, data: Bytes, offset: int) -> None:

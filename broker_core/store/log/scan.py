@@ -17,14 +17,16 @@ from broker_core.codec import layout
 from broker_core.codec.dispatch_request import DispatchRequests, dispatch_requests
 from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
-from broker_core.store.log.tears import first_torn
 from broker_core.store.recovery.tail import NO_RECORD
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from broker_core.store.log.commit_log import CommitLog, Stretch
     from broker_core.store.settings import StoreSettings
 
 _HEAD = struct.Struct(">iI")
+SECTOR = 512
 
 
 @dataclass(slots=True)
@@ -77,7 +79,7 @@ def end_of_stretch(stretch: Stretch) -> int:
 
 def fields_of(stretch: Stretch, settings: StoreSettings) -> DispatchRequests:
     """Dispatch fields of a stretch's records."""
-    return dispatch_requests(_frames(stretch), delay_levels=delay_levels(settings))
+    return dispatch_requests(_frames(stretch), delay_levels=settings.delay_levels_s)
 
 
 def _frames(stretch: Stretch) -> FrameBatch:
@@ -109,9 +111,30 @@ def _before_tear(stretch: Stretch) -> Stretch:
     )
 
 
-def delay_levels(settings: StoreSettings) -> tuple[int, ...]:
-    """The delay of each level in seconds."""
-    return tuple(delay_ms // 1000 for delay_ms in settings.delay_levels_ms)
+def first_torn(
+    buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> int | None:
+    """The number of the first text buffer[start : start + length] that lacks a sector.
+
+    `buffer` is a segment from its first byte, so positions in it are positions on the disk.
+    """
+    if not len(starts):
+        return None
+    low = int(starts[0])
+    high = int(starts[-1] + lengths[-1])
+    written = np.zeros(high - low + 1, dtype=np.int64)
+    np.cumsum(buffer[low:high] != 0, out=written[1:])
+    counts = written[starts + lengths - low] - written[starts - low]
+    for row in np.flatnonzero(counts < lengths).tolist():
+        if _lacks_sector(written, int(starts[row]), int(starts[row] + lengths[row]), low):
+            return int(row)
+    return None
+
+
+def _lacks_sector(written: NDArray[np.int64], start: int, end: int, low: int) -> bool:
+    """Whether some sector's share of [start, end) is all zeros."""
+    cuts = [start, *range((start // SECTOR + 1) * SECTOR, end, SECTOR), end]
+    return bool((np.diff(written[np.array(cuts) - low]) == 0).any())
 
 
 def follows_record(log: CommitLog, last_start: int, end: int) -> bool:

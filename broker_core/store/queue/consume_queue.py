@@ -263,12 +263,6 @@ class ConsumeQueue:
         return tuple(self._log.segments)
 
     @property
-    def file_entries(self) -> int | None:
-        """How many entries a file holds; None if there is no file."""
-        size = self._log.file_size
-        return None if size is None else size // ENTRY_BYTES
-
-    @property
     def first(self) -> int:
         """The offset of the first entry of the first file, filler or not."""
         return self._log.start // ENTRY_BYTES

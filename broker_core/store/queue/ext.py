@@ -38,7 +38,6 @@ UNIT_HEAD = np.dtype(
     ]
 )
 UNIT_HEAD_BYTES = UNIT_HEAD.itemsize
-END_OF_FILE = -1
 MAX_ADDRESS = -(1 << 31) - 1
 _ADDRESS_SHIFT = np.int64(-(1 << 63))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.errors import StorageError
-from broker_core.store.flush import BackgroundFlush, dirty_since
+from broker_core.store.flush import dirty_since
 from broker_core.store.recovery.checkpoint import read_checkpoint
 from broker_core.store.recovery.shutdown_state import read_shutdown_state
 from broker_core.store.recovery.tail import TailMarker, TailState
@@ -189,25 +189,3 @@ def test_appends_go_on_while_files_are_synced(root: Path) -> None:
 
         assert tail_of(root).log_end > tail_of(root).durable_end
         assert tail_of(root).durable_end == int(placed.physical_offsets[-1] + placed.sizes[-1])
-
-
-class TestBackgroundFlush:
-    def test_it_flushes_until_it_is_stopped(self) -> None:
-        flushed = threading.Semaphore(0)
-        background = BackgroundFlush(flushed.release, 0.001)
-
-        assert all(flushed.acquire(timeout=30) for _ in range(3))
-        background.stop()
-
-    def test_an_error_is_raised_by_stop(self) -> None:
-        failed = threading.Event()
-
-        def fail() -> None:
-            failed.set()
-            raise StorageError("no")
-
-        background = BackgroundFlush(fail, 0.001)
-        assert failed.wait(30)
-
-        with pytest.raises(StorageError, match="no"):
-            background.stop()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from broker_core.store.log.tears import SECTOR, first_torn
+from broker_core.store.log.scan import SECTOR, first_torn
 
 Bytes = NDArray[np.uint8]
 Places = NDArray[np.int64]
