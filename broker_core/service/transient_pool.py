@@ -23,7 +23,7 @@ from broker_core.codec.dispatch_request import joined
 from broker_core.errors import BrokerError, StorageError
 from broker_core.service.notifying_writer import NotifyingWriter
 from broker_core.store.batch import Batch
-from broker_core.store.log.writer import place
+from broker_core.store.log.writer import plan_placement
 from broker_core.types import AppendResult
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class PooledWriter(NotifyingWriter):
         unknown = [queue for queue in queues if queue not in held.ends]
         known = dict(zip(unknown, self._session.queue_ends(unknown), strict=True)) | held.ends
         ends = [known[queue] for queue in queues]
-        placement = place(batch.sizes, held.end, self.settings.commit_log_file_bytes)
+        placement = plan_placement(batch.sizes, held.end, self.settings.commit_log_file_bytes)
         places, offsets = placement.physical_offsets, batch.groups.offsets_from(ends, len(batch))
         held.store_ms = max(self._clock_ms(), held.store_ms)
         fields = batch.place(offsets, places, held.store_ms, self.settings.delay_levels_s)
@@ -130,7 +130,7 @@ class PooledWriter(NotifyingWriter):
                 f"it. They are lost; transientStorePoolEnable needs a store of its own."
             )
             raise StorageError(message)
-        placement = place(batch.sizes, log_end, self.settings.commit_log_file_bytes)
+        placement = plan_placement(batch.sizes, log_end, self.settings.commit_log_file_bytes)
         ends = [held.first_ends[queue] for queue in batch.groups.queues]
         try:
             self._write(batch, placement, fields, ends, held.store_ms, is_sync=False)

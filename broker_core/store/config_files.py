@@ -26,7 +26,7 @@ from broker_core.store.io.segments import unreadable
 if TYPE_CHECKING:
     from broker_core.store.io.files import Files
 
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 # A whole string, or a bare integer key. Strings are matched only to be stepped over.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<lead>[{,]\s*)(?P<key>-?[0-9]+)(?=\s*:)', re.DOTALL)
 
@@ -114,7 +114,7 @@ def load(path: Path) -> dict[str, Any]:
             damaged.append(f"{candidate.name}: {error}")
             continue
         if damaged:
-            _LOG.warning("config file damaged, using its backup: path=%s %s", path, damaged[0])
+            log.warning("config file damaged, using its backup: path=%s %s", path, damaged[0])
         return document
     if damaged:
         message = (

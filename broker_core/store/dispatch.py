@@ -115,13 +115,13 @@ def _counted(
     return keys, np.append(bounds[keys], len(order)), order
 
 
-def queue_entries(fields: DispatchRequests, rows: NDArray[np.int64]) -> NDArray[np.void]:
+def queue_entries(requests: DispatchRequests, rows: NDArray[np.int64]) -> NDArray[np.void]:
     """The consume-queue entries of these records."""
-    return packed_entries(fields.physical_offsets, fields.sizes, fields.tags_codes, rows)
+    return packed_entries(requests.physical_offsets, requests.sizes, requests.tags_codes, rows)
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatch:
+class DispatchPlan:
     """What a dispatch writes: entries by queue, each from a number on, and index keys."""
 
     entries: list[tuple[QueueKey, int, NDArray[np.void]]]
@@ -137,50 +137,52 @@ class Dispatcher:
         self._queues = queues
         self._index = index
 
-    def planning(self, fields: DispatchRequests, groups: QueueGroups) -> Callable[[], Dispatch]:
+    def planner(
+        self, requests: DispatchRequests, groups: QueueGroups
+    ) -> Callable[[], DispatchPlan]:
         """What computes all that makes a batch findable, whose records continue their queues.
 
         The call changes nothing: any thread may make it, until something else is dispatched.
         """
         plan_put = None
         if self._index is not None:
-            plan_put = self._index.put_planner(len(fields.index_rows))
+            plan_put = self._index.put_planner(len(requests.index_rows))
 
-        def plan() -> Dispatch:
-            keys = _key_columns(fields)
-            entries = queue_entries(fields, groups.rows)
+        def plan() -> DispatchPlan:
+            keys = _key_columns(requests)
+            entries = queue_entries(requests, groups.rows)
             bounds = groups.bounds.tolist()
-            starts = fields.queue_offsets[groups.rows[groups.bounds[:-1]]].tolist()
+            starts = requests.queue_offsets[groups.rows[groups.bounds[:-1]]].tolist()
             parts = [
                 (queue, start, entries[first:last])
                 for queue, start, (first, last) in zip(
                     groups.queues, starts, pairwise(bounds), strict=True
                 )
             ]
-            return Dispatch(parts, keys, plan_put(keys) if plan_put is not None else None)
+            return DispatchPlan(parts, keys, plan_put(keys) if plan_put is not None else None)
 
         return plan
 
-    def write(self, dispatch: Dispatch) -> None:
+    def write(self, plan: DispatchPlan) -> None:
         """Make a batch of records findable."""
-        for queue, start, entries in dispatch.entries:
+        for queue, start, entries in plan.entries:
             self._queues.write(queue, start, entries)
         if self._index is None:
             return
-        if dispatch.put is not None:
-            self._index.write(dispatch.put)
+        if plan.put is not None:
+            self._index.write(plan.put)
         else:
-            self._index.put(*dispatch.keys)
+            self._index.put(*plan.keys)
 
-    def put_keys(self, fields: DispatchRequests, *, skip: int = 0) -> None:
+    def put_keys(self, requests: DispatchRequests, *, skip: int = 0) -> None:
         """Write the index keys of a batch, all but the first `skip` of them."""
         if self._index is not None:
-            self._index.put(*_key_columns(fields, skip))
+            self._index.put(*_key_columns(requests, skip))
 
 
-def _key_columns(fields: DispatchRequests, skip: int = 0) -> KeyColumns:
+def _key_columns(requests: DispatchRequests, skip: int = 0) -> KeyColumns:
     """Of each index key its hash, and its record's physical offset and store time."""
-    rows = fields.index_rows[skip:]
-    times = fields.store_timestamps
+    rows = requests.index_rows[skip:]
+    times = requests.store_timestamps
     times = np.broadcast_to(times[0], len(rows)) if is_one_number(times) else times[rows]
-    return fields.index_hashes[skip:], fields.physical_offsets[rows], times
+    return requests.index_hashes[skip:], requests.physical_offsets[rows], times

@@ -33,26 +33,27 @@ if TYPE_CHECKING:
     from broker_core.store.io.files import Files
 
 
-def dirty_since(parts: StoreComponents, durable_end: int) -> Dirty:
+def dirty_since(components: StoreComponents, durable_end: int) -> Dirty:
     """All files that records from `durable_end` on are in: log, consume queues, index."""
     dirty = Dirty()
-    log = parts.read_log()
+    log = components.read_log()
     for segment in log.segments:
         if segment.end > durable_end:
             dirty.created.add(segment.path)
-    file_bytes = parts.settings.consume_queue_file_bytes
-    for fields in LogScan(log, parts.settings, max(durable_end, log.start), verify=False).batches():
+    file_bytes = components.settings.consume_queue_file_bytes
+    scan = LogScan(log, components.settings, max(durable_end, log.start), verify=False)
+    for requests in scan.batches():
         groups = group_by_queue(
-            fields.topics, fields.topic_codes, fields.queue_ids, fields.in_queue
+            requests.topics, requests.topic_codes, requests.queue_ids, requests.in_queue
         )
-        offsets = fields.queue_offsets[groups.rows]
+        offsets = requests.queue_offsets[groups.rows]
         for number, queue in enumerate(groups.queues):
             first, last = int(groups.bounds[number]), int(groups.bounds[number + 1]) - 1
             low = int(offsets[first]) * ENTRY_BYTES // file_bytes * file_bytes
             high = int(offsets[last]) * ENTRY_BYTES
             for base in range(low, high + 1, file_bytes):
-                dirty.created.add(parts.queues.directory_of(queue) / segment_name(base))
-    for path in list_index_files(parts.root / "index"):
+                dirty.created.add(components.queues.directory_of(queue) / segment_name(base))
+    for path in list_index_files(components.root / "index"):
         if read_header(path).end_physical_offset >= durable_end:
             dirty.created.add(path)
     dirty.written |= dirty.created
@@ -86,10 +87,10 @@ def _up_to(directory: Path, root: Path) -> list[Path]:
     return found
 
 
-def filled_index_time(parts: StoreComponents) -> int:
+def filled_index_time(components: StoreComponents) -> int:
     """The end time of the newest index file that is full, 0 if none is."""
-    for path in reversed(list_index_files(parts.root / "index")):
+    for path in reversed(list_index_files(components.root / "index")):
         header = read_header(path)
-        if header.entry_count >= parts.settings.index_entries:
+        if header.entry_count >= components.settings.index_entries:
             return header.end_timestamp
     return 0

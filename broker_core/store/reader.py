@@ -335,10 +335,10 @@ class StoreReader:
             raise self.state.damage
         end = self.recovery.log_end if self.recovery else self.log.capacity
         scan = LogScan(self.log, self.settings, self.log.start, verify=False)
-        for fields in scan.batches():
-            if int(fields.physical_offsets[0]) >= end:
+        for requests in scan.batches():
+            if int(requests.physical_offsets[0]) >= end:
                 return
-            yield fields
+            yield requests
         if self.recovery is None and scan.end < self._reached():
             message = (
                 f"The commit log in {self.root} breaks off at physical offset {scan.end}: "

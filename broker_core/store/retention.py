@@ -96,40 +96,40 @@ def is_delete_hour(delete_when: str, now_ms: int) -> bool:
     return datetime.fromtimestamp(now_ms / 1000).astimezone().hour in hours
 
 
-def dated_segments(parts: StoreComponents) -> list[DatedSegment]:
+def dated_segments(components: StoreComponents) -> list[DatedSegment]:
     """The commit log's segments with their times."""
-    directories = parts.settings.commit_log_directories(parts.root)
+    directories = components.settings.commit_log_directories(components.root)
     return [
         DatedSegment(segment, segment.path.stat().st_mtime_ns // 1_000_000)
         for segment in list_segments(*directories)
     ]
 
 
-def delete_segments(parts: StoreComponents, segments: Sequence[Segment]) -> int:
+def delete_segments(components: StoreComponents, segments: Sequence[Segment]) -> int:
     """Delete leading segments and what refers only to them; the log's new start."""
     for segment in segments:
-        parts.handles.delete(segment.path)
-        parts.files.reach(Failpoint.SEGMENT_DELETED)
-    remaining = list_segments(*parts.settings.commit_log_directories(parts.root))
+        components.handles.delete(segment.path)
+        components.files.reach(Failpoint.SEGMENT_DELETED)
+    remaining = list_segments(*components.settings.commit_log_directories(components.root))
     log_start = remaining[0].base if remaining else 0
-    for queue in list_queues(parts.root / "consumequeue"):
-        _sweep_queue(parts, parts.queues.directory_of(queue), log_start)
-    _sweep_index(parts, log_start)
+    for queue in list_queues(components.root / "consumequeue"):
+        _sweep_queue(components, components.queues.directory_of(queue), log_start)
+    _sweep_index(components, log_start)
     return log_start
 
 
-def _sweep_queue(parts: StoreComponents, directory: Path, log_start: int) -> None:
+def _sweep_queue(components: StoreComponents, directory: Path, log_start: int) -> None:
     view = ConsumeQueue(directory)
     for segment in view.segments[:-1]:
         end = segment.end // ENTRY_BYTES
         last = view.read(end - 1, end)
         if not len(last) or int(last[0]["physical_offset"]) >= log_start:
             return
-        parts.handles.delete(segment.path)
+        components.handles.delete(segment.path)
 
 
-def _sweep_index(parts: StoreComponents, log_start: int) -> None:
-    for path in list_index_files(parts.root / "index")[:-1]:
+def _sweep_index(components: StoreComponents, log_start: int) -> None:
+    for path in list_index_files(components.root / "index")[:-1]:
         if read_header(path).end_physical_offset >= log_start:
             return
-        parts.handles.delete(path)
+        components.handles.delete(path)

@@ -84,7 +84,7 @@ class StoreSession:
     ) -> None:
         self.root = root
         self.files = files
-        self.parts: StoreComponents = open_components(root, settings, files, options.clock_ms)
+        self.components: StoreComponents = open_components(root, settings, files, options.clock_ms)
         self.clock_ms = options.clock_ms
         self._options = options
         self._hold = hold
@@ -112,7 +112,7 @@ class StoreSession:
                 self._begin(doing)
             self._depth += 1
             try:
-                yield self.parts
+                yield self.components
             except OSError as error:
                 raise storage_error(error, doing, self.root) from error
             finally:
@@ -131,7 +131,7 @@ class StoreSession:
             pid=os.getpid(),
             **changes,  # type: ignore[arg-type]  # names and types are Tail's
         )
-        self.parts.handles.write(self._checkpoint_path, marked.encode(), marked.slot_offset)
+        self.components.handles.write(self._checkpoint_path, marked.encode(), marked.slot_offset)
         self._tail = marked
 
     def mark_clean(self, log_end: int, last_start: int, last_store_ms: int) -> None:
@@ -139,7 +139,7 @@ class StoreSession:
 
         The end may have gone back; then nothing behind it is durable any more, whatever was.
         """
-        position = self.parts.index_position
+        position = self.components.index_position
         self.mark(
             TailState.CLEAN,
             durable_end=min(self._tail.durable_end, log_end),
@@ -174,25 +174,27 @@ class StoreSession:
                 topic, queue_id = bad[0]
                 message = (
                     f"The last entry of queue {topic}/{queue_id} does not lead to its message, and "
-                    f"recovery did not help. Remove {self.parts.queues.directory_of(bad[0])} and "
+                    f"recovery did not help. Remove {self.components.queues.directory_of(bad[0])} and "
                     "open the store again to rebuild it."
                 )
-                raise CorruptRecordError(message, self.parts.queues.directory_of(bad[0]))
-        return [self.parts.queues.end(queue) for queue in queues]
+                raise CorruptRecordError(message, self.components.queues.directory_of(bad[0]))
+        return [self.components.queues.end(queue) for queue in queues]
 
     # Flush
 
     def begin_flush(self) -> FlushPoint:
         """Take note of all that is not durable; to be called in a turn."""
         if self._others_wrote:
-            self.parts.handles.add_dirty(flush.dirty_since(self.parts, self._tail.durable_end))
+            self.components.handles.add_dirty(
+                flush.dirty_since(self.components, self._tail.durable_end)
+            )
             self._others_wrote = False
-        dirty = self.parts.handles.take_dirty()
-        return FlushPoint(self._tail, dirty, flush.filled_index_time(self.parts))
+        dirty = self.components.handles.take_dirty()
+        return FlushPoint(self._tail, dirty, flush.filled_index_time(self.components))
 
     def keep_dirty(self, point: FlushPoint) -> None:
         """A flush failed: what it was to make durable still is not."""
-        self.parts.handles.add_dirty(point.dirty)
+        self.components.handles.add_dirty(point.dirty)
 
     def end_flush(self, point: FlushPoint, *, close: bool) -> None:
         """Say in checkpoint and marker what is durable now; to be called in a turn.
@@ -219,7 +221,7 @@ class StoreSession:
             self.mark(self._tail.state, **durable)
             return
         self.mark(TailState.CLOSED, **durable)
-        self.parts.handles.fsync(self._checkpoint_path)
+        self.components.handles.fsync(self._checkpoint_path)
         if (self.root / ABORT_NAME).exists():
             self.files.unlink(self.root / ABORT_NAME)
             self.files.fsync_dir(self.root)
@@ -227,7 +229,7 @@ class StoreSession:
 
     def close(self) -> None:
         """Give back lock and files; flushes nothing."""
-        self.parts.handles.close_all()
+        self.components.handles.close_all()
         self._lock.close()
 
     # Turns
@@ -266,7 +268,7 @@ class StoreSession:
         if not self._is_at_rest:
             return False
         try:
-            page = self.parts.handles.read(self._checkpoint_path, checkpoint.FILE_SIZE, 0)
+            page = self.components.handles.read(self._checkpoint_path, checkpoint.FILE_SIZE, 0)
         except FileNotFoundError:
             return False
         return (
@@ -276,11 +278,11 @@ class StoreSession:
 
     def _recover(self, *, distrust_tail: bool = False) -> None:
         """Forget everything, look at the files, repair what needs it."""
-        self.parts.forget()
+        self.components.forget()
         self._ensure_checkpoint()
         found = plan(
             self.root,
-            self.parts.settings,
+            self.components.settings,
             boot=self._boot,
             distrust_tail=distrust_tail,
             progress=self._options.progress,
@@ -292,14 +294,14 @@ class StoreSession:
             return
         if found.kind is RecoveryKind.ABNORMAL and (foreign := batch_topics(self.root)):
             raise batch_recovery_error(self.root, foreign)
-        page = self.parts.handles.read(self._checkpoint_path, checkpoint.FILE_SIZE, 0)
+        page = self.components.handles.read(self._checkpoint_path, checkpoint.FILE_SIZE, 0)
         before = found.tail or decode_tail(page) or TailMarker(TailState.CLEAN)
         is_scan = found.tail is None
         if is_scan:
             before = replace(before, durable_end=0, log_durable_end=0)
         self._tail = before
         self.mark_unclosed()
-        recover(found, self.parts)
+        recover(found, self.components)
         self.mark_clean(found.log_end, found.last_start, found.last_store_ms)
         if is_scan:
             known = read_checkpoint(self._checkpoint_path)
@@ -316,41 +318,40 @@ class StoreSession:
         if size < checkpoint.FILE_SIZE:
             content = path.read_bytes() if size else b""
             write_new(self.files, path, content.ljust(checkpoint.FILE_SIZE, b"\0"))
-        page = self.parts.handles.read(path, checkpoint.FILE_SIZE, 0)
+        page = self.components.handles.read(path, checkpoint.FILE_SIZE, 0)
         if decode_tail(page) is None and page[checkpoint.LAYOUT.size :].strip(b"\0"):
             blank = bytes(checkpoint.FILE_SIZE - checkpoint.LAYOUT.size)
-            self.parts.handles.write(path, blank, checkpoint.LAYOUT.size)
+            self.components.handles.write(path, blank, checkpoint.LAYOUT.size)
 
     def _write_checkpoint(self, content: Checkpoint) -> None:
-        self.parts.handles.write(self._checkpoint_path, content.encode(), 0)
-        self.parts.handles.fsync(self._checkpoint_path)
+        self.components.handles.write(self._checkpoint_path, content.encode(), 0)
+        self.components.handles.fsync(self._checkpoint_path)
         self.files.reach(Failpoint.CHECKPOINT_WRITTEN)
 
     def _is_sound(self, queue: QueueKey) -> bool:
-        """Whether a queue's last entry leads to its message; remembered ends are sound."""
-        queues = self.parts.queues
-        if queues.is_known(queue):
+        """Tell whether a queue's last entry leads to its message; remembered ends are sound."""
+        queues = self.components.queues
+        if queues.is_known(queue) or self._leads_to_message(queue, queues.last_entry(queue)):
             return True
-        last = queues.last_entry(queue)
-        if last is None or last[1] == FILLER_SIZE:
+        queues.forget(queue)  # recovery may move the end
+        return False
+
+    def _leads_to_message(self, queue: QueueKey, entry: tuple[int, int] | None) -> bool:
+        """Tell whether (physical offset, size) is the record of the queue's last message."""
+        if entry is None or entry[1] == FILLER_SIZE:
             return True
-        physical_offset, size = last
+        physical_offset, size = entry
         if physical_offset < 0 or physical_offset + size > self._tail.log_end:
-            return self._forgotten(queue)
-        path = self.parts.log.path_of(physical_offset)
-        at = physical_offset % self.parts.log.file_bytes
+            return False
+        path = self.components.log.path_of(physical_offset)
+        position = physical_offset % self.components.log.file_bytes
         try:
-            head = self.parts.handles.read(path, _RECORD_HEAD.size, at)
+            head = self.components.handles.read(path, _RECORD_HEAD.size, position)
         except FileNotFoundError:
-            return True  # the record went with its segment; the numbering stays
+            return True  # retention deleted the record with its segment; the numbering stays
         if len(head) < _RECORD_HEAD.size:
-            return self._forgotten(queue)
+            return False
         found_size, magic, queue_id, queue_offset = _RECORD_HEAD.unpack(head)
         is_record = found_size == size and magic in (layout.MAGIC_V1, layout.MAGIC_V2)
-        is_message = (queue_id, queue_offset) == (queue[1], queues.end(queue) - 1)
-        return (is_record and is_message) or self._forgotten(queue)
-
-    def _forgotten(self, queue: QueueKey) -> bool:
-        """False, with the queue's end to be looked up again."""
-        self.parts.queues.forget(queue)
-        return False
+        last = self.components.queues.end(queue) - 1
+        return is_record and (queue_id, queue_offset) == (queue[1], last)

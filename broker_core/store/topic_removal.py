@@ -23,22 +23,22 @@ TRASH = "deleted"
 _QUEUE_DIRECTORIES = ("consumequeue", "consumequeue_ext")
 
 
-def remove_queues(parts: StoreComponents, topic: str, *, log_start: int, log_end: int) -> None:
+def remove_queues(components: StoreComponents, topic: str, *, log_start: int, log_end: int) -> None:
     """Remove all consume queues of a topic; one that has none is fine."""
-    note = {name: end for name, end in deleted_topics(parts.root).items() if end > log_start}
+    note = {name: end for name, end in deleted_topics(components.root).items() if end > log_start}
     config_files.persist(
-        parts.files, parts.root / DELETIONS, {"deletions": note | {topic: log_end}}
+        components.files, components.root / DELETIONS, {"deletions": note | {topic: log_end}}
     )
-    parts.forget()
+    components.forget()
     for kind in _QUEUE_DIRECTORIES:
-        directory = parts.root / kind / topic
+        directory = components.root / kind / topic
         if directory.is_dir():
-            trash = parts.root / TRASH
-            make_directory(parts.files, trash)
-            parts.files.rename(directory, trash / f"{kind}-{log_end}-{topic}")
-            parts.files.fsync_dir(directory.parent)
-            parts.files.reach(Failpoint.TOPIC_MOVED_AWAY)
-    empty_trash(parts.files, parts.root)
+            trash = components.root / TRASH
+            make_directory(components.files, trash)
+            components.files.rename(directory, trash / f"{kind}-{log_end}-{topic}")
+            components.files.fsync_dir(directory.parent)
+            components.files.reach(Failpoint.TOPIC_MOVED_AWAY)
+    empty_trash(components.files, components.root)
 
 
 def empty_trash(files: Files, root: Path) -> None:

@@ -37,7 +37,7 @@ from broker_core.store.format_check import require_store
 from broker_core.store.index.file import IndexHeader
 from broker_core.store.index.writer import IndexPosition
 from broker_core.store.io.files import Failpoint, OsFiles, make_directory, storage_error
-from broker_core.store.log.writer import Placement, place
+from broker_core.store.log.writer import Placement, plan_placement
 from broker_core.store.recovery.tail import TailState
 from broker_core.store.session import SessionOptions, StoreSession
 from broker_core.store.settings_file import save_settings_file
@@ -57,7 +57,7 @@ FLUSH_MODES = ("async", "sync")
 _UNDER_WAY = (TailState.APPENDING, TailState.DISPATCHING)
 WORTH_A_THREAD = 10_000
 """So many records take long enough to write that something else is done in the meantime."""
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class StoreWriter(Closing):
@@ -171,9 +171,9 @@ class StoreWriter(Closing):
 
         The last segment stays, and consume queues and index files follow, as with retention.
         """
-        with self.turn("delete segments") as parts:
-            segments = parts.read_log().segments
-            return self._delete(parts, retention.before(segments, physical_offset))
+        with self.turn("delete segments") as components:
+            segments = components.read_log().segments
+            return self._delete(components, retention.before(segments, physical_offset))
 
     def delete_expired(self, *, is_on_demand: bool = False, disk_percent: int | None = None) -> int:
         """Delete what retention says must go now; the log's new start.
@@ -181,22 +181,23 @@ class StoreWriter(Closing):
         Meant to be called every so often; the hour and the disk decide. `is_on_demand` deletes
         all that is expired at once. `disk_percent` stands in for how full the disk is.
         """
-        with self.turn("delete segments") as parts:
+        with self.turn("delete segments") as components:
             percent = self._disk_percent() if disk_percent is None else disk_percent
             chosen = retention.expired(
-                retention.dated_segments(parts),
+                retention.dated_segments(components),
                 self._settings,
                 now_ms=self._clock_ms(),
                 disk_percent=percent,
                 is_on_demand=is_on_demand,
             )
-            return self._delete(parts, chosen)
+            return self._delete(components, chosen)
 
     def delete_queues(self, topic: str) -> None:
         """Remove a topic's consume queues; a topic of the same name made later starts at 0."""
-        with self.turn(f"delete topic {topic}") as parts:
-            log_start = parts.read_log().start
-            remove_queues(parts, topic, log_start=log_start, log_end=self._session.tail.log_end)
+        with self.turn(f"delete topic {topic}") as components:
+            log_start = components.read_log().start
+            log_end = self._session.tail.log_end
+            remove_queues(components, topic, log_start=log_start, log_end=log_end)
             self._session.mark(self._session.tail.state)
 
     def flush(self) -> None:
@@ -215,12 +216,12 @@ class StoreWriter(Closing):
 
     # Retention
 
-    def _delete(self, parts: StoreComponents, segments: Sequence[Segment]) -> int:
+    def _delete(self, components: StoreComponents, segments: Sequence[Segment]) -> int:
         if not segments:
-            return parts.read_log().start
+            return components.read_log().start
         if self.before_delete is not None:
             self.before_delete(segments[-1].end)
-        log_start = retention.delete_segments(parts, segments)
+        log_start = retention.delete_segments(components, segments)
         # A new generation: other writers must not go on with files that are gone.
         self._session.mark(self._session.tail.state)
         return log_start
@@ -235,21 +236,24 @@ class StoreWriter(Closing):
         session = self._session
         ends = session.queue_ends(batch.groups.queues)
         tail = session.tail
-        placement = place(batch.sizes, tail.log_end, self._settings.commit_log_file_bytes)
-        places, offsets = placement.physical_offsets, batch.groups.offsets_from(ends, len(batch))
+        placement = plan_placement(batch.sizes, tail.log_end, self._settings.commit_log_file_bytes)
+        physical_offsets = placement.physical_offsets
+        queue_offsets = batch.groups.offsets_from(ends, len(batch))
         # Store times never go back, whatever the clock does: searches by time rely on it.
         store_ms = max(self._clock_ms(), tail.last_store_ms)
         if len(batch):
             levels = self._settings.delay_levels_s
-            fields = batch.place(offsets, places, store_ms, levels)
-            self._write(batch, placement, fields, ends, store_ms, is_sync=is_sync)
-        return AppendResult(batch.route.queue_ids, offsets, places, batch.sizes, store_ms)
+            requests = batch.place(queue_offsets, physical_offsets, store_ms, levels)
+            self._write(batch, placement, requests, ends, store_ms, is_sync=is_sync)
+        return AppendResult(
+            batch.route.queue_ids, queue_offsets, physical_offsets, batch.sizes, store_ms
+        )
 
     def _write(
         self,
         batch: Batch,
         placement: Placement,
-        fields: DispatchRequests,
+        requests: DispatchRequests,
         ends: Sequence[int],
         store_ms: int,
         *,
@@ -261,18 +265,18 @@ class StoreWriter(Closing):
         try:
             session.mark(TailState.APPENDING, pending_end=placement.end)
             reach(Failpoint.MARKED_APPENDING)
-            plan = session.parts.dispatcher.planning(fields, batch.groups)
+            plan = session.components.dispatcher.planner(requests, batch.groups)
             with compute_beside(plan, is_worth=len(batch) >= WORTH_A_THREAD) as planned:
-                session.parts.log.write([part.records for part in batch.parts], placement)
+                session.components.log.write([part.records for part in batch.parts], placement)
             reach(Failpoint.LOG_WRITTEN)
             durable_end = session.tail.log_durable_end
             if is_sync:
-                session.parts.log.fsync(durable_end, placement.end)
+                session.components.log.fsync(durable_end, placement.end)
                 durable_end = placement.end
                 reach(Failpoint.LOG_SYNCED)
             session.mark(TailState.DISPATCHING, log_durable_end=durable_end)
             reach(Failpoint.MARKED_DISPATCHING)
-            session.parts.dispatcher.write(planned())
+            session.components.dispatcher.write(planned())
             session.mark_clean(placement.end, int(placement.physical_offsets[-1]), store_ms)
             reach(Failpoint.MARKED_CLEAN)
         except BaseException:
@@ -284,23 +288,23 @@ class StoreWriter(Closing):
 
         If that fails too, the marker still says what was going on, and the next turn repairs.
         """
-        session, parts, tail = self._session, self._session.parts, self._session.tail
+        session, components, tail = self._session, self._session.components, self._session.tail
         if tail.log_end == placement.end or tail.state not in _UNDER_WAY:
             return
         try:
             if tail.state is TailState.DISPATCHING:
                 session.mark(TailState.UNDOING)
                 for queue, end in zip(batch.groups.queues, ends, strict=True):
-                    parts.queues.cut(queue, end)
-                if parts.index is not None:
-                    parts.index.rewind(
+                    components.queues.cut(queue, end)
+                if components.index is not None:
+                    components.index.rewind(
                         IndexPosition(tail.index_name, IndexHeader.decode(tail.index_header))
                     )
-            parts.log.take_back(tail.log_end, tail.pending_end)
+            components.log.take_back(tail.log_end, tail.pending_end)
             session.mark_clean(tail.log_end, tail.last_start, tail.last_store_ms)
         except OSError as error:
             session.distrust_memory()
-            _LOG.warning("append not undone yet, the next write repairs: error=%s", error)
+            log.warning("append not undone yet, the next write repairs: error=%s", error)
         except BaseException:
             session.distrust_memory()
             raise

@@ -175,16 +175,16 @@ class FaultyFiles(OsFiles):
         return count
 
     def scatter(
-        self, descriptor: int, shared: SharedMap, places: NDArray[np.int64], values: NDArray[Any]
+        self, descriptor: int, shared: SharedMap, indexes: NDArray[np.int64], values: NDArray[Any]
     ) -> None:
         """One call, of which any death may leave a part; each item is lost or kept on its own."""
         is_last = self._strike()
-        done = len(places) // 2 if is_last and self._fault is Fault.DIE_TORN else len(places)
-        before = shared.items[places[:done]]
-        super().scatter(descriptor, shared, places[:done], values[:done])
+        done = len(indexes) // 2 if is_last and self._fault is Fault.DIE_TORN else len(indexes)
+        before = shared.items[indexes[:done]]
+        super().scatter(descriptor, shared, indexes[:done], values[:done])
         path, size = self._open[descriptor], shared.items.itemsize
-        for place, old, new in zip(places[:done].tolist(), before, values[:done], strict=True):
-            at = shared.offset + size * place
+        for index, old, new in zip(indexes[:done].tolist(), before, values[:done], strict=True):
+            at = shared.offset + size * index
             self._note_write(path, at, old.tobytes(), new.tobytes(), is_growing=False)
         if is_last:
             self._die()

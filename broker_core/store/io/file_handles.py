@@ -76,12 +76,12 @@ class FileHandles:
         return SharedMap.of(self._descriptor(path), kind, offset, count)
 
     def scatter(
-        self, path: Path, shared: SharedMap, places: NDArray[np.int64], values: NDArray[Any]
+        self, path: Path, shared: SharedMap, indexes: NDArray[np.int64], values: NDArray[Any]
     ) -> None:
         """Set items of a mapped file."""
         descriptor = self._descriptor(path)
         self._dirty.written.add(path)
-        self.files.scatter(descriptor, shared, places, values)
+        self.files.scatter(descriptor, shared, indexes, values)
 
     def zero(self, path: Path, start: int, stop: int) -> None:
         """Make the bytes [start, stop) zero, leaving holes and zeros alone."""

@@ -114,7 +114,7 @@ class Files(Protocol):
         """Write some of `data` and return how many bytes; `write_at` writes all."""
 
     def scatter(
-        self, descriptor: int, shared: SharedMap, places: NDArray[np.int64], values: NDArray[Any]
+        self, descriptor: int, shared: SharedMap, indexes: NDArray[np.int64], values: NDArray[Any]
     ) -> None:
         """Set the items at `places` of a mapped file, all of whose bytes have been written once."""
 
@@ -170,11 +170,11 @@ class OsFiles:
         return os.pwrite(descriptor, data, offset)
 
     def scatter(
-        self, descriptor: int, shared: SharedMap, places: NDArray[np.int64], values: NDArray[Any]
+        self, descriptor: int, shared: SharedMap, indexes: NDArray[np.int64], values: NDArray[Any]
     ) -> None:
         """See Files; the map is the file."""
         del descriptor
-        shared.items[places] = values
+        shared.items[indexes] = values
 
     def reserve(self, descriptor: int, offset: int, size: int) -> bool:
         """See Files."""

@@ -57,10 +57,10 @@ class LogScan:
             self.end = end_of_stretch(stretch)
             self.ending = stretch.detail
             if len(stretch.starts):
-                fields = fields_of(stretch, self.settings)
-                self.last_start = int(fields.physical_offsets[-1])
-                self.last_store_ms = int(fields.store_timestamps[-1])
-                yield fields
+                requests = requests_of(stretch, self.settings)
+                self.last_start = int(requests.physical_offsets[-1])
+                self.last_store_ms = int(requests.store_timestamps[-1])
+                yield requests
             if stretch is not found:
                 return
 
@@ -77,7 +77,7 @@ def end_of_stretch(stretch: Stretch) -> int:
     return stretch.segment.end if is_full else stretch.end
 
 
-def fields_of(stretch: Stretch, settings: StoreSettings) -> DispatchRequests:
+def requests_of(stretch: Stretch, settings: StoreSettings) -> DispatchRequests:
     """Dispatch fields of a stretch's records."""
     return dispatch_requests(_frames(stretch), delay_levels=settings.delay_levels_s)
 

@@ -1,8 +1,8 @@
 """Commit log, write side: places records, writes them, takes them back.
 
-Where a batch goes is decided by `place`, from sizes alone: a record that would leave fewer than 8
+Where a batch goes is decided by `plan_placement`, from sizes alone: a record that would leave fewer than 8
 bytes in its segment ends the segment with a blank (i32 rest, i32 magic) and begins the next one.
-`LogWriter` then writes one piece per segment. Nothing refers to the pieces until they are all
+`LogWriter` then writes one run per segment. Nothing refers to the runs until they are all
 there, so a process that dies in between leaves bytes that `cut` makes zero again. A cut never
 shortens a file: readers have it mapped.
 
@@ -51,11 +51,11 @@ class Placement:
     """Where each record of a batch goes; `end` is the log's end after it."""
 
     physical_offsets: NDArray[np.int64]
-    pieces: tuple[SegmentRun, ...]
+    runs: tuple[SegmentRun, ...]
     end: int
 
 
-def place(sizes: NDArray[np.int32], log_end: int, file_bytes: int) -> Placement:
+def plan_placement(sizes: NDArray[np.int32], log_end: int, file_bytes: int) -> Placement:
     """Lay records of these sizes behind `log_end`, segments of `file_bytes` each.
 
     IllegalMessageError for a record that no segment can hold.
@@ -70,7 +70,7 @@ def place(sizes: NDArray[np.int32], log_end: int, file_bytes: int) -> Placement:
         raise IllegalMessageError(message)
     ends = np.cumsum(sizes, dtype=np.int64)
     physical_offsets = np.empty(len(sizes), dtype=np.int64)
-    pieces = []
+    runs = []
     first, at = 0, log_end
     while first < len(sizes):
         room = file_bytes - at % file_bytes
@@ -80,9 +80,9 @@ def place(sizes: NDArray[np.int32], log_end: int, file_bytes: int) -> Placement:
         used = (int(ends[last - 1]) if last else 0) - before
         physical_offsets[first:last] = at + ends[first:last] - sizes[first:last] - before
         blank = room - used if last < len(sizes) else 0
-        pieces.append(SegmentRun(at, first, last, blank))
+        runs.append(SegmentRun(at, first, last, blank))
         first, at = last, at + used + blank
-    return Placement(physical_offsets, tuple(pieces), at)
+    return Placement(physical_offsets, tuple(runs), at)
 
 
 class LogWriter:
@@ -102,16 +102,16 @@ class LogWriter:
     def write(self, batch: Sequence[EncodedRecords], placement: Placement) -> None:
         """Write a placed batch; `batch` are the parts whose rows the placement counts through."""
         starts = np.concatenate([[0], np.cumsum([len(part) for part in batch])]).tolist()
-        for piece in placement.pieces:
-            path = self._segment(piece.physical_offset)
-            at = piece.physical_offset % self.file_bytes
+        for run in placement.runs:
+            path = self._segment(run.physical_offset)
+            at = run.physical_offset % self.file_bytes
             for part, row in zip(batch, starts, strict=False):
-                data = _rows(part, piece.first - row, piece.last - row)
+                data = _rows(part, run.first - row, run.last - row)
                 if len(data):
                     self._handles.write(path, data.data, at)
                     at += len(data)
-            if piece.blank_bytes:
-                blank = _BLANK.pack(piece.blank_bytes, layout.MAGIC_BLANK)
+            if run.blank_bytes:
+                blank = _BLANK.pack(run.blank_bytes, layout.MAGIC_BLANK)
                 self._handles.write(path, blank, at)
             self._reach(Failpoint.SEGMENT_WRITTEN)
 

@@ -59,14 +59,14 @@ _MAPPED_ENTRIES = 1 << 14
 _FEW = 8
 
 
-def _places() -> tuple[int, int, int, int]:
+def _field_positions() -> tuple[int, int, int, int]:
     """Where its fields lie in an entry, and its length: as kernels take them."""
     assert ENTRY.fields is not None
     offset, size, tags = (int(ENTRY.fields[name][1]) for name in ENTRY.names or ())
     return offset, size, tags, ENTRY_BYTES
 
 
-_PLACES = _places()
+_FIELD_POSITIONS = _field_positions()
 
 
 def as_bytes(entries: NDArray[np.void]) -> NDArray[np.uint8]:
@@ -94,7 +94,7 @@ def packed_entries(
         from broker_core.store.queue.consume_queue_kernels import pack_entries
 
         columns = (arguments.longs(physical_offsets), arguments.ints(sizes), arguments.longs(codes))
-        pack_entries(columns, arguments.longs(rows), _PLACES, as_bytes(entries))
+        pack_entries(columns, arguments.longs(rows), _FIELD_POSITIONS, as_bytes(entries))
         return entries
     entries["physical_offset"] = physical_offsets[rows]
     entries["size"] = sizes[rows]
@@ -118,7 +118,9 @@ def rows_tagged(entries: NDArray[np.void], hashes: NDArray[np.int32]) -> NDArray
         from broker_core.store.queue.consume_queue_kernels import select_tags
 
         rows = np.empty(len(entries), dtype=np.int64)
-        count, smallest = select_tags(as_bytes(entries), _PLACES, FILLER_SIZE, hashes, rows)
+        count, smallest = select_tags(
+            as_bytes(entries), _FIELD_POSITIONS, FILLER_SIZE, hashes, rows
+        )
         return None if smallest <= MAX_ADDRESS else rows[:count].copy()
     codes = tags_codes(entries)
     if has_address(codes):
@@ -170,10 +172,10 @@ class EntryColumns:
         if kernels.is_worth(len(entries)):
             from broker_core.store.queue.consume_queue_kernels import unpack_entries
 
-            places = np.empty(len(entries), dtype=np.int64)
+            physical_offsets = np.empty(len(entries), dtype=np.int64)
             sizes = np.empty(len(entries), dtype=np.int32)
-            unpack_entries(as_bytes(entries), _PLACES, places, sizes)
-            return cls(offsets, places, sizes)
+            unpack_entries(as_bytes(entries), _FIELD_POSITIONS, physical_offsets, sizes)
+            return cls(offsets, physical_offsets, sizes)
         return cls(
             offsets,
             entries["physical_offset"].astype(np.int64),
@@ -184,8 +186,8 @@ class EntryColumns:
     def of_rows(cls, entries: NDArray[np.void], first: int, rows: NDArray[np.intp]) -> EntryColumns:
         """Some of the entries as columns."""
         if _FEW * len(rows) < len(entries):
-            places, sizes = entries["physical_offset"][rows], entries["size"][rows]
-            return cls(first + rows, places.astype(np.int64), sizes.astype(np.int32))
+            physical_offsets, sizes = entries["physical_offset"][rows], entries["size"][rows]
+            return cls(first + rows, physical_offsets.astype(np.int64), sizes.astype(np.int32))
         whole = cls.of(entries, first)
         return cls(whole.offsets[rows], whole.physical_offsets[rows], whole.sizes[rows])
 

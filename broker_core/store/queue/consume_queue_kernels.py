@@ -1,6 +1,6 @@
 """Consume-queue entries in one walk, to columns, out of them, or by tag; twins of the store's own.
 
-The layout is stated there; the store hands its places over.
+The layout is stated there; the store hands its positions over.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ from broker_core.jit.compiler import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_PLACES = types.UniTuple(INT64, 4)
+_POSITIONS = types.UniTuple(INT64, 4)
 _AHEAD_BYTES = 4096
 """How early memory is announced: processors do not look beyond a page by themselves."""
 
 
-@kernel(types.void, BYTES, _PLACES, INT64S_OUT, INT32S_OUT)
+@kernel(types.void, BYTES, _POSITIONS, INT64S_OUT, INT32S_OUT)
 def unpack_entries(
     data: NDArray[np.uint8],
-    places: tuple[int, int, int, int],
+    positions: tuple[int, int, int, int],
     offsets: NDArray[np.int64],
     sizes: NDArray[np.int32],
 ) -> None:
     """Physical offset and size of every entry.
 
-    `places` are those of physical offset, size and tags code in an entry, and an entry's length.
+    `positions` are those of physical offset, size and tags code in an entry, and an entry's length.
     """
-    at_offset, at_size, _, width = places
+    at_offset, at_size, _, width = positions
     for row in range(len(sizes)):
         offsets[row] = load_i64(data, row * width + at_offset)
         sizes[row] = load_i32(data, row * width + at_size)
 
 
-@kernel(types.void, types.Tuple((INT64S, INT32S, INT64S)), INT64S, _PLACES, BYTES_OUT)
+@kernel(types.void, types.Tuple((INT64S, INT32S, INT64S)), INT64S, _POSITIONS, BYTES_OUT)
 def pack_entries(
     columns: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]],
     rows: NDArray[np.int64],
-    places: tuple[int, int, int, int],
+    positions: tuple[int, int, int, int],
     data: NDArray[np.uint8],
 ) -> None:
     """The entries of some rows: physical offsets, sizes and tags codes, packed."""
     offsets, sizes, tags_codes = columns
-    at_offset, at_size, at_tags, width = places
+    at_offset, at_size, at_tags, width = positions
     at = 0
     for row in rows:
         store_i64(data, at + at_offset, offsets[row])
@@ -69,10 +69,10 @@ def pack_entries(
         at += width
 
 
-@kernel(types.UniTuple(INT64, 2), BYTES, _PLACES, INT64, INT32S, INT64S_OUT)
+@kernel(types.UniTuple(INT64, 2), BYTES, _POSITIONS, INT64, INT32S, INT64S_OUT)
 def select_tags(
     data: NDArray[np.uint8],
-    places: tuple[int, int, int, int],
+    positions: tuple[int, int, int, int],
     filler_size: int,
     hashes: NDArray[np.int32],
     rows: NDArray[np.int64],
@@ -81,7 +81,7 @@ def select_tags(
 
     Answers how many, and the smallest code.
     """
-    _, at_size, at_tags, width = places
+    _, at_size, at_tags, width = positions
     first = hashes[0]
     count, smallest = 0, 0
     for row in range(len(data) // width):

@@ -101,7 +101,7 @@ class ConsumeQueueExt:
         rows = rows[_in_order(codes[rows])]
         times = np.zeros(len(codes), dtype=np.int64)
         lengths = np.zeros(len(codes), dtype=np.int16)
-        pieces: list[tuple[NDArray[np.intp], NDArray[np.uint8]]] = []
+        found_bitmaps: list[tuple[NDArray[np.intp], NDArray[np.uint8]]] = []
         offsets = codes[rows] - _ADDRESS_SHIFT
         for segment in self._log.segments:
             inside = (offsets >= segment.base) & (offsets <= segment.end - UNIT_HEAD_BYTES)
@@ -113,11 +113,11 @@ class ConsumeQueueExt:
             codes[found] = heads["tags_code"]
             times[found] = heads["store_timestamp"]
             lengths[found] = heads["bitmap_length"]
-            pieces.append((found, _bitmaps(buffer, positions, heads["bitmap_length"])))
-        width = max((piece.shape[1] for _, piece in pieces), default=0)
+            found_bitmaps.append((found, _bitmaps(buffer, positions, heads["bitmap_length"])))
+        width = max((bitmap.shape[1] for _, bitmap in found_bitmaps), default=0)
         bitmaps = np.zeros((len(codes), width), dtype=np.uint8)
-        for found, piece in pieces:
-            bitmaps[found, : piece.shape[1]] = piece
+        for found, bitmap in found_bitmaps:
+            bitmaps[found, : bitmap.shape[1]] = bitmap
         return ExtUnits(known, codes, times, lengths, bitmaps)
 
 

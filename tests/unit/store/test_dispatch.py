@@ -5,9 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.errors import IllegalMessageError
 from broker_core.store.dispatch import group_by_queue
-from broker_core.store.log.writer import place
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
@@ -51,42 +49,3 @@ def test_rows_continue_their_queues(rows: list[tuple[int, int]], start: int) -> 
         queue = ("abcd"[code], queue_id)
         assert offsets[row] == counters[queue]
         counters[queue] += 1
-
-
-@pytest.mark.property
-@given(
-    sizes=st.lists(st.integers(91, 992), min_size=1, max_size=80),
-    start=st.integers(0, 5000),
-)
-def test_records_follow_apaches_rule_at_the_end_of_a_segment(sizes: list[int], start: int) -> None:
-    placed = place(np.array(sizes, dtype=np.int32), start, 1000)
-
-    at = start
-    for size, found in zip(sizes, placed.physical_offsets.tolist(), strict=True):
-        if size + 8 > 1000 - at % 1000:
-            at += 1000 - at % 1000
-        assert found == at
-        at += size
-    assert placed.end == at
-
-
-@pytest.mark.property
-@given(
-    sizes=st.lists(st.integers(91, 992), min_size=1, max_size=80),
-    start=st.integers(0, 5000),
-)
-def test_pieces_cover_all_rows_and_end_segments_with_a_blank(sizes: list[int], start: int) -> None:
-    placed = place(np.array(sizes, dtype=np.int32), start, 1000)
-
-    rows = [row for piece in placed.pieces for row in range(piece.first, piece.last)]
-    assert rows == list(range(len(sizes)))
-    for piece in placed.pieces[:-1]:
-        used = sum(sizes[piece.first : piece.last])
-        assert (piece.physical_offset + used + piece.blank_bytes) % 1000 == 0
-        assert piece.blank_bytes >= 8
-    assert placed.pieces[-1].blank_bytes == 0
-
-
-def test_record_that_fits_no_segment_is_refused() -> None:
-    with pytest.raises(IllegalMessageError, match="993 bytes does not fit"):
-        place(np.array([993], dtype=np.int32), 0, 1000)
