@@ -172,12 +172,13 @@ class StoreSession:
             bad = [queue for queue in queues if not self._is_sound(queue)]
             if bad:
                 topic, queue_id = bad[0]
+                directory = self.components.queues.directory_of(bad[0])
                 message = (
                     f"The last entry of queue {topic}/{queue_id} does not lead to its message, and "
-                    f"recovery did not help. Remove {self.components.queues.directory_of(bad[0])} and "
-                    "open the store again to rebuild it."
+                    f"recovery did not help. Remove {directory} and open the store again to "
+                    "rebuild it."
                 )
-                raise CorruptRecordError(message, self.components.queues.directory_of(bad[0]))
+                raise CorruptRecordError(message, directory)
         return [self.components.queues.end(queue) for queue in queues]
 
     # Flush

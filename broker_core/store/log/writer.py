@@ -1,12 +1,12 @@
-"""Commit log, write side: places records, writes them, takes them back.
+"""Commit log, write side: writes records, makes them durable, takes them back.
 
-Where a batch goes is decided by `plan_placement`, from sizes alone: a record that would leave fewer than 8
+`plan_placement` decides from sizes alone where a batch lies: a record that would leave fewer than 8
 bytes in its segment ends the segment with a blank (i32 rest, i32 magic) and begins the next one.
-`LogWriter` then writes one run per segment. Nothing refers to the runs until they are all
-there, so a process that dies in between leaves bytes that `cut` makes zero again. A cut never
-shortens a file: readers have it mapped.
+`LogWriter` then writes one run of records per segment. No queue entry refers to them until all runs
+are written, so a process that dies in between leaves bytes that `cut` makes zero again. A cut never
+shortens a file: readers have it mapped, and a page beyond the end of a file is a SIGBUS.
 
-Not thread-safe; only the holder of the store's lock may use it.
+Next in an append: dispatch.py. Not thread-safe; only the holder of the store's lock may use it.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ def test_records_follow_apaches_rule_at_the_end_of_a_segment(sizes: list[int], s
 @pytest.mark.property
 @given(
     sizes=st.lists(st.integers(91, 992), min_size=1, max_size=80),
-    start=st.integers(0, 5000),
+    # A log never ends within the last 8 bytes of a segment: a blank fills them.
+    start=st.integers(0, 5000).filter(lambda start: start % 1000 <= 992),
 )
 def test_runs_cover_all_rows_and_end_segments_with_a_blank(sizes: list[int], start: int) -> None:
     placed = plan_placement(np.array(sizes, dtype=np.int32), start, 1000)
