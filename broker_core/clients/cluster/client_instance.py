@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from broker_core.clients.cluster.net.connections import Connections
 from broker_core.clients.cluster.route.name_servers import NameServers
 from broker_core.clients.cluster.route.route_cache import RouteCache
-from broker_core.clients.cluster.send.read_your_writes import ReadYourWrites
+from broker_core.clients.cluster.read_your_writes import ReadYourWrites
 from broker_core.clients.cluster.settings import ClusterSettings
 from broker_core.errors import UnavailableError
 from broker_core.wire.remoting.command import Command, Request

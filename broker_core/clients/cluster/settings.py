@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from broker_core.clients.cluster.acl import Credentials
+from broker_core.wire.remoting.acl import Credentials
 from broker_core.codec.compression import Compression
 from broker_core.codec.layout import MAX_BODY_BYTES
 from broker_core.errors import ConfigError

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.clients.cluster.acl import Credentials
+from broker_core.wire.remoting.acl import Credentials
 from broker_core.clients.cluster.settings import ClusterSettings, TlsSettings
 from broker_core.errors import (
     AuthenticationError,

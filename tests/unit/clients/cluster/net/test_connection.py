@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.clients.cluster.acl import Credentials
+from broker_core.wire.remoting.acl import Credentials
 from broker_core.clients.cluster.net.connection import Connection
 from broker_core.clients.cluster.net.connections import Connections
 from broker_core.clients.cluster.settings import ClusterSettings
