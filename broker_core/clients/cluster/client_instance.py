@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from broker_core.clients.cluster.net.connections import Connections
+from broker_core.clients.cluster.net.connections import RemotingConnections
+from broker_core.clients.cluster.read_your_writes import ReadYourWrites
 from broker_core.clients.cluster.route.name_servers import NameServers
 from broker_core.clients.cluster.route.route_cache import RouteCache
-from broker_core.clients.cluster.read_your_writes import ReadYourWrites
 from broker_core.clients.cluster.settings import ClusterSettings
 from broker_core.errors import UnavailableError
 from broker_core.wire.remoting.command import Command, Request
@@ -21,7 +21,7 @@ class ClientInstance:
 
     def __init__(self, servers: Sequence[Endpoint], settings: ClusterSettings) -> None:
         self.settings = settings
-        self.connections = Connections(settings)
+        self.connections = RemotingConnections(settings)
         self.name_servers = NameServers(servers, self.connections)
         self.routes = RouteCache(self.name_servers)
         self.acknowledged = ReadYourWrites()

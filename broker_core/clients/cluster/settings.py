@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from broker_core.wire.remoting.acl import Credentials
 from broker_core.codec.compression import Compression
 from broker_core.codec.layout import MAX_BODY_BYTES
 from broker_core.errors import ConfigError
 from broker_core.store.broker_conf import parse_properties_file
+from broker_core.wire.remoting.acl import SigningCredentials
 from broker_core.wire.remoting.frame import MAX_FRAME_BYTES
 
 DEFAULT_CONSUMER_GROUP = "pyspark-rocketmq"
@@ -65,7 +65,7 @@ class ClusterSettings:
     question and its answer.
     """
 
-    credentials: Credentials | None = None
+    credentials: SigningCredentials | None = None
     tls: TlsSettings | None = None
     namespace: str = ""
     consumer_group: str = DEFAULT_CONSUMER_GROUP
@@ -178,14 +178,14 @@ def _known(name: str) -> str:
     raise ConfigError(f"A rocketmq:// broker has no option {name!r}; {hint}")
 
 
-def _credentials(given: Mapping[str, Any]) -> Credentials | None:
+def _credentials(given: Mapping[str, Any]) -> SigningCredentials | None:
     access, secret, token = (given.get(name) for name in _ACCESS)
     if access is None and secret is None and token is None:
         return None
     if not access or not secret:
         missing = "accessKey" if not access else "secretKey"
         raise ConfigError(f"accessKey and secretKey go together; {missing} is missing.")
-    return Credentials(str(access), str(secret), str(token or ""))
+    return SigningCredentials(str(access), str(secret), str(token or ""))
 
 
 def _tls(given: Mapping[str, Any]) -> TlsSettings | None:

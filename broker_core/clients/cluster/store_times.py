@@ -9,7 +9,7 @@ from broker_core.codec.record import decode_record
 from broker_core.errors import OffsetRangeError
 from broker_core.types import QueueRef
 from broker_core.wire.remoting.command import ResponseCode
-from broker_core.wire.remoting.pull_message import Subscription, pull_fields, pull_request
+from broker_core.wire.remoting.pull_message import SubscriptionData, pull_fields, pull_request
 from broker_core.wire.remoting.status import refusal
 
 
@@ -20,7 +20,7 @@ class StoreTimes:
         self._directory = directory
         self._queue = queue
         group = directory.settings.consumer_group
-        self._fields = pull_fields(queue, group, Subscription())
+        self._fields = pull_fields(queue, group, SubscriptionData())
 
     def of(self, offset: int) -> int:
         """The store time of a message, in ms; OffsetRangeError if it is not there."""

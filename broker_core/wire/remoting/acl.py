@@ -25,7 +25,7 @@ SIGNATURE = "Signature"
 
 
 @dataclass(frozen=True)
-class Credentials:
+class SigningCredentials:
     """An access key and what proves it. Shows no secret, also in a traceback's variables.
 
     >>> Credentials("reader", "hush", "hush too")

@@ -20,14 +20,14 @@ RELEASE_5 = 413
 """5.0.0 calls itself so; what older brokers say needs a second look here and there."""
 
 
-class Flag(IntFlag):
+class CommandFlag(IntFlag):
     """Bits of a header's `flag`."""
 
     RESPONSE = 1
     ONEWAY = 2
 
 
-_RESPONSE = int(Flag.RESPONSE)  # a plain number: every answer is looked at
+_RESPONSE = int(CommandFlag.RESPONSE)  # a plain number: every answer is looked at
 
 
 class RequestCode(IntEnum):

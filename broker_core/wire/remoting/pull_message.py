@@ -25,14 +25,14 @@ _EVERYTHING = "*"
 
 
 @dataclass(frozen=True)
-class Subscription:
+class SubscriptionData:
     """What the broker is to filter by. `is_everything`: it drops nothing."""
 
     expression: str = _EVERYTHING
     kind: str = "TAG"
 
     @classmethod
-    def of(cls, message_filter: MessageFilter | None) -> Subscription:
+    def of(cls, message_filter: MessageFilter | None) -> SubscriptionData:
         """The part of a filter that a broker evaluates: the tags if there are any, else the SQL."""
         if message_filter is None:
             return cls()
@@ -48,7 +48,7 @@ class Subscription:
         return self.kind == "TAG" and self.expression == _EVERYTHING
 
 
-def pull_fields(queue: QueueRef, group: str, subscription: Subscription) -> SharedFields:
+def pull_fields(queue: QueueRef, group: str, subscription: SubscriptionData) -> SharedFields:
     """The fields that all pulls of one queue share."""
     fields = {
         "consumerGroup": group,

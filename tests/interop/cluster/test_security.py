@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker_core import open_broker
-from broker_core.clients.cluster.net.connection import Connection
+from broker_core.clients.cluster.net.connection import RemotingConnection
 from broker_core.clients.cluster.settings import ClusterSettings
 from broker_core.errors import (
     AuthenticationError,
@@ -108,7 +108,7 @@ def _create_user(broker: Broker, name: str, password: str) -> None:
     settings = ClusterSettings.of({**OWNER, **TRUSTING})
     user = {"username": name, "password": password, "userType": "Normal", "userStatus": "enable"}
     request = Request(CREATE_USER, {"username": name}, json.dumps(user).encode())
-    answer = Connection(parse_endpoint(broker.address), settings).call(request)
+    answer = RemotingConnection(parse_endpoint(broker.address), settings).call(request)
     require_success(answer, broker.address)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_core.clients.cluster.send.plan import ANY_LANE
+from broker_core.clients.cluster.send.plan import ANY_WRITE_QUEUE
 from tests.interop.cluster.masters import TOPIC, batch, two_masters
 from tests.interop.cluster.opening import await_count
 from tests.kit.paths import PYTHONPATH
@@ -60,7 +60,7 @@ def test_streaming_query_outlives_its_brokers(
         # In the middle of it one master and one name server die; the other master goes on.
         cluster.masters["broker-b"].kill()
         cluster.name_servers[0].kill()
-        ours.append(batch(np.full(LATER, ANY_LANE, dtype=np.int32), "meanwhile"))
+        ours.append(batch(np.full(LATER, ANY_WRITE_QUEUE, dtype=np.int32), "meanwhile"))
         restart = threading.Thread(target=cluster.start, args=("broker-b",))
         restart.start()
         ours.append(batch(np.full(LATER, 3, dtype=np.int32), "after"))

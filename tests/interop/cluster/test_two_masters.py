@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from broker_core.clients.cluster.send.plan import ANY_LANE
+from broker_core.clients.cluster.send.plan import ANY_WRITE_QUEUE
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 from tests.interop.cluster.masters import batch, two_masters
 from tests.interop.cluster.opening import await_count
@@ -43,7 +43,7 @@ def test_reads_and_writes_go_on_while_servers_come_and_go(apache: None, tmp_path
         on_a = QueueRef("Spread", "broker-a", 0)
         assert offsets_of(ours, _all(on_a, before)) == list(range(COUNT // 4))
         assert ours.offsets("Spread") == before
-        ours.append(batch(np.full(100, ANY_LANE, dtype=np.int32), "anywhere"))
+        ours.append(batch(np.full(100, ANY_WRITE_QUEUE, dtype=np.int32), "anywhere"))
         assert {
             queue.broker_name
             for queue, bounds in ours.offsets("Spread").items()

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from broker_core.clients.cluster.settings import ClusterSettings
 from broker_core.errors import BrokerError, UnavailableError
 from broker_core.retry import Deadline
-from broker_core.wire.remoting.command import Command, Flag, Request
+from broker_core.wire.remoting.command import Command, CommandFlag, Request
 from broker_core.wire.remoting.endpoint import Endpoint
 from broker_core.wire.remoting.frame import (
     FrameReader,
@@ -38,7 +38,7 @@ _WOULD_BLOCK = (BlockingIOError, InterruptedError, ssl.SSLWantReadError)
 
 
 @dataclass(eq=False, slots=True)
-class Pending:
+class PendingRequest:
     """A request in flight: done when it has an answer or an error."""
 
     request: Request
@@ -60,7 +60,7 @@ class Pending:
         return self.answer
 
 
-class Connection:
+class RemotingConnection:
     """An open connection; thread-safe. UnavailableError if the server can't be reached."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Connection:
         self._form = form
         self._socket = _connect(server, settings)
         self._reader = FrameReader(settings.max_frame_bytes)
-        self._pending: dict[int, Pending] = {}
+        self._pending: dict[int, PendingRequest] = {}
         self._opaque = 0
         self._broken: BrokerError | None = None
         # One lock for the socket's two directions: TLS allows one call at a time, and none blocks.
@@ -84,31 +84,31 @@ class Connection:
         self._turn = threading.Condition()
         self._is_reading = False
 
-    def start(self, request: Request, timeout_ms: float | None = None) -> Pending:
+    def start(self, request: Request, timeout_ms: float | None = None) -> PendingRequest:
         """Send a request and return at once; `finish` or `finish_any` waits for its answer."""
         return self.start_all((request,), timeout_ms)[0]
 
     def start_all(
         self, requests: Iterable[Request], timeout_ms: float | None = None
-    ) -> list[Pending]:
+    ) -> list[PendingRequest]:
         """Send several requests together and return at once."""
         deadline = Deadline.after_ms(timeout_ms or self._settings.request_timeout_ms)
-        started: list[Pending] = []
+        started: list[PendingRequest] = []
         with self._send_lock:
             frames = []
             for request in requests:
-                pending = Pending(request, self._next_opaque(), deadline)
+                pending = PendingRequest(request, self._next_opaque(), deadline)
                 frames.append(self._encode(request, pending.opaque, 0))
                 self._pending[pending.opaque] = pending
                 started.append(pending)
             self._send(b"".join(frames), deadline)
         return started
 
-    def finish(self, pending: Pending) -> Command:
+    def finish(self, pending: PendingRequest) -> Command:
         """Wait for the answer to a request."""
         return self.finish_any((pending,)).result()
 
-    def finish_any(self, pendings: Collection[Pending]) -> Pending:
+    def finish_any(self, pendings: Collection[PendingRequest]) -> PendingRequest:
         """Wait until one of several requests is done, be it that its time is over."""
         deadline = min((pending.deadline for pending in pendings), key=lambda found: found.at_s)
         while True:
@@ -135,7 +135,7 @@ class Connection:
         """Send a request that no server answers."""
         deadline = Deadline.after_ms(self._settings.request_timeout_ms)
         with self._send_lock:
-            self._send(self._encode(request, self._next_opaque(), Flag.ONEWAY), deadline)
+            self._send(self._encode(request, self._next_opaque(), CommandFlag.ONEWAY), deadline)
 
     @property
     def is_usable(self) -> bool:
@@ -168,7 +168,7 @@ class Connection:
             ext = credentials.sign(ext, body)
         return encode_frame(Command(code, opaque, flag, ext, body), self._form)
 
-    def _expire(self, pendings: Collection[Pending]) -> Pending:
+    def _expire(self, pendings: Collection[PendingRequest]) -> PendingRequest:
         late = min(pendings, key=lambda pending: pending.deadline.at_s)
         self._pending.pop(late.opaque, None)
         if not late.is_done:

@@ -5,25 +5,25 @@ from __future__ import annotations
 import os
 import threading
 
-from broker_core.clients.cluster.net.connection import Connection
+from broker_core.clients.cluster.net.connection import RemotingConnection
 from broker_core.clients.cluster.settings import ClusterSettings
 from broker_core.wire.remoting.command import Command, Request
 from broker_core.wire.remoting.endpoint import Endpoint
 
 
-class Connections:
+class RemotingConnections:
     """Connections by server; thread-safe. A forked child starts without any of its parent's."""
 
     _lock: threading.Lock
     _dialling: dict[Endpoint, threading.Lock]
-    _open: dict[Endpoint, Connection]
+    _open: dict[Endpoint, RemotingConnection]
     _process_id: int
 
     def __init__(self, settings: ClusterSettings) -> None:
         self.settings = settings
         self._begin()
 
-    def to(self, server: Endpoint) -> Connection:
+    def to(self, server: Endpoint) -> RemotingConnection:
         """A usable connection to a server, the one there is or a new one."""
         if self._process_id != os.getpid():
             self._begin()
@@ -35,7 +35,7 @@ class Connections:
         with lock:  # So that threads do not dial one server twice; others are not held up.
             found = self._open.get(server)
             if found is None or not found.is_usable:
-                found = self._open[server] = Connection(server, self.settings)
+                found = self._open[server] = RemotingConnection(server, self.settings)
         return found
 
     def call(self, server: Endpoint, request: Request, timeout_ms: float | None = None) -> Command:

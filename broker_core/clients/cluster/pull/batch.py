@@ -29,7 +29,7 @@ _MANY_ROWS = 4096
 _INNER_BATCH = int(layout.SysFlag.NEED_UNWRAP | layout.SysFlag.INNER_BATCH)
 
 
-class Reply(NamedTuple):
+class PullReply(NamedTuple):
     """The records of one answer, which covers the offsets [start, end) and says to have `rows`."""
 
     start: int
@@ -38,12 +38,12 @@ class Reply(NamedTuple):
     body: Body
 
 
-def cut_behind(reply: Reply, end: int) -> Reply:
+def cut_behind(reply: PullReply, end: int) -> PullReply:
     """The reply without records at or behind `end`: a filtered pull may look further than asked."""
     heads = record_heads(reply.body)
     kept = int(np.searchsorted(heads.offsets, end))
     size = int(heads.starts[kept]) if kept < len(heads.starts) else len(reply.body)
-    return Reply(reply.start, min(reply.end, end), kept, reply.body[:size])
+    return PullReply(reply.start, min(reply.end, end), kept, reply.body[:size])
 
 
 @dataclass
@@ -58,11 +58,11 @@ class BatchBuilder:
     verify: bool = False
 
     def __post_init__(self) -> None:
-        self._replies: list[Reply] = []
+        self._replies: list[PullReply] = []
         self._rows = 0
         self._size_bytes = 0
 
-    def add(self, reply: Reply) -> Iterator[FrameBatch]:
+    def add(self, reply: PullReply) -> Iterator[FrameBatch]:
         """Take the next reply; the batches that are full before it is in."""
         rows, size_bytes = self._rows + reply.rows, self._size_bytes + len(reply.body)
         is_large = reply.rows >= _MANY_ROWS
@@ -81,7 +81,7 @@ class BatchBuilder:
         if replies:
             yield from self._within_limits(self._frames(replies))
 
-    def _frames(self, replies: list[Reply]) -> FrameBatch:
+    def _frames(self, replies: list[PullReply]) -> FrameBatch:
         joined = replies[0].body if len(replies) == 1 else b"".join(r.body for r in replies)
         try:
             heads = record_heads(joined)

@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from broker_core.clients.cluster.client_instance import ClientInstance, asked
-from broker_core.clients.cluster.net.connection import Connection, Pending
-from broker_core.clients.cluster.pull.batch import BatchBuilder, Reply, cut_behind
+from broker_core.clients.cluster.net.connection import PendingRequest, RemotingConnection
+from broker_core.clients.cluster.pull.batch import BatchBuilder, PullReply, cut_behind
 from broker_core.clients.cluster.pull.records import broken_records, record_starts
-from broker_core.clients.cluster.pull.window import PullWindow, Span
+from broker_core.clients.cluster.pull.window import PullSpan, PullWindow
 from broker_core.clients.cluster.route.route_cache import MAX_AGE_S
 from broker_core.codec.frames import FrameBatch
 from broker_core.errors import OffsetRangeError, UnavailableError
@@ -32,7 +32,7 @@ from broker_core.wire.remoting.command import Command, ResponseCode
 from broker_core.wire.remoting.frame import RemotingProtocolError
 from broker_core.wire.remoting.pull_message import (
     PullAnswer,
-    Subscription,
+    SubscriptionData,
     parse_pull_answer,
     pull_fields,
     pull_request,
@@ -76,11 +76,11 @@ class Puller:
         settings = directory.settings
         self._directory = directory
         self._wanted = wanted
-        subscription = Subscription.of(message_filter)
+        subscription = SubscriptionData.of(message_filter)
         self._is_filtered = not subscription.is_everything
         self._pipeline = Pipeline(message_filter) if message_filter else None
         self._fields = pull_fields(wanted.queue, settings.consumer_group, subscription)
-        self._window: PullWindow[Reply] = PullWindow(
+        self._window: PullWindow[PullReply] = PullWindow(
             wanted.start,
             wanted.end,
             _FIRST_FILTERED_SPAN if self._is_filtered else _FIRST_SPAN,
@@ -101,8 +101,8 @@ class Puller:
         self._be_patient()
         self._short_since: Deadline | None = None
         self._last_failure: UnavailableError | None = None
-        self._in_flight: dict[Pending, Span[Reply]] = {}
-        self._connection: Connection | None = None
+        self._in_flight: dict[PendingRequest, PullSpan[PullReply]] = {}
+        self._connection: RemotingConnection | None = None
 
     def batches(self) -> Iterator[FrameBatch]:
         """The range as frame batches; errors as the module says."""
@@ -147,7 +147,7 @@ class Puller:
         good = [self._take(self._in_flight.pop(pending), pending) for pending in done]
         return all(good)
 
-    def _take(self, span: Span[Reply], pending: Pending) -> bool:
+    def _take(self, span: PullSpan[PullReply], pending: PendingRequest) -> bool:
         """Deal with the end of one request; whether it brought us further."""
         try:
             reply = self._reply(span, pending.result())
@@ -168,7 +168,7 @@ class Puller:
     def _be_patient(self) -> None:
         self._patience = Deadline.after_ms(self._directory.settings.pull_timeout_ms)
 
-    def _reply(self, span: Span[Reply], answer: Command) -> Reply | None:
+    def _reply(self, span: PullSpan[PullReply], answer: Command) -> PullReply | None:
         """The messages of an answer, or None to ask again after a pause."""
         if answer.code not in _PULL_CODES:
             raise refusal(answer, self._who)
@@ -184,16 +184,16 @@ class Puller:
         self._broker_id = found.suggested_id
         return cut_behind(reply, span.end) if reply.end > span.end else reply
 
-    def _records(self, span: Span[Reply], found: PullAnswer) -> Reply | None:
+    def _records(self, span: PullSpan[PullReply], found: PullAnswer) -> PullReply | None:
         """What an answer covers, None if nothing; only a filter makes it worth counting here."""
         body = found.body if found.code == ResponseCode.SUCCESS else b""
         covered = found.next_offset - span.start
         if covered <= 0 or not (body or self._is_filtered):
             return None
         rows = len(record_starts(body)) if self._is_filtered else covered
-        return Reply(span.start, found.next_offset, rows, body)
+        return PullReply(span.start, found.next_offset, rows, body)
 
-    def _require_range(self, span: Span[Reply], found: PullAnswer) -> None:
+    def _require_range(self, span: PullSpan[PullReply], found: PullAnswer) -> None:
         """OffsetRangeError if an answer says that what was asked for is not there any more."""
         if self._broker_id != MASTER and found.code != ResponseCode.SUCCESS:
             return  # A replica may be behind; only the master knows.
@@ -244,7 +244,7 @@ class Puller:
             f" {patience_s:g} s (pullTimeoutMs). {self._last_failure or ''}".rstrip()
         )
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> RemotingConnection:
         """The connection to the replica that is to be asked; looked up only when that changes."""
         if self._connection is not None and self._connected_id == self._broker_id:
             return self._connection

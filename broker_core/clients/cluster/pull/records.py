@@ -47,7 +47,7 @@ def record_starts(body: Body) -> NDArray[np.int64]:
     return np.array(starts, dtype=np.int64)
 
 
-class Heads(NamedTuple):
+class RecordHeads(NamedTuple):
     """Where records lie, their queue offsets, and the bits of all their system flags."""
 
     starts: NDArray[np.int64]
@@ -56,7 +56,7 @@ class Heads(NamedTuple):
     flags: int
 
 
-def record_heads(body: Body) -> Heads:
+def record_heads(body: Body) -> RecordHeads:
     """What the heads of an answer's records say; ValueError if sizes lead astray."""
     if len(body) >= _LARGE_BYTES and kernels.is_available():
         found = _heads_compiled(body)
@@ -65,7 +65,7 @@ def record_heads(body: Body) -> Heads:
     buffer = np.frombuffer(body, dtype=np.uint8)
     starts = record_starts(body)
     flags = integers(buffer, starts + layout.SYS_FLAG, ">i4")
-    return Heads(
+    return RecordHeads(
         starts,
         np.diff(starts, append=len(buffer)).astype(np.int32),
         integers(buffer, starts + layout.QUEUE_OFFSET, ">i8"),
@@ -73,7 +73,7 @@ def record_heads(body: Body) -> Heads:
     )
 
 
-def _heads_compiled(body: Body) -> Heads | None:
+def _heads_compiled(body: Body) -> RecordHeads | None:
     """The same by a kernel; None if sizes lead astray."""
     from broker_core.codec.scan_kernels import follow_heads
 
@@ -85,7 +85,7 @@ def _heads_compiled(body: Body) -> Heads | None:
     if end != len(buffer):
         return None
     # There was room for many more.
-    return Heads(starts[:found].copy(), sizes[:found].copy(), offsets[:found].copy(), flags)
+    return RecordHeads(starts[:found].copy(), sizes[:found].copy(), offsets[:found].copy(), flags)
 
 
 def record_frames(body: Body, who: str) -> FrameBatch:

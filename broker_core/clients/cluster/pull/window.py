@@ -29,7 +29,7 @@ _HELD = 2
 
 
 @dataclass(eq=False, slots=True)
-class Span(Generic[Part]):
+class PullSpan(Generic[Part]):
     """The messages [start, end), asked for with one request; done when `part` is there."""
 
     start: int
@@ -49,7 +49,7 @@ class PullWindow(Generic[Part]):
         self._span = first_span
         self._max_in_flight = max_in_flight
         self._max_bytes = max_bytes
-        self._spans: list[Span[Part]] = []
+        self._spans: list[PullSpan[Part]] = []
         self._is_measured = False
         self._full_answers = 0
         self._answer_bytes = 0.0
@@ -64,13 +64,13 @@ class PullWindow(Generic[Part]):
         """The first offset that has not been handed on."""
         return self._spans[0].start if self._spans else self._cursor
 
-    def spans_to_ask(self) -> list[Span[Part]]:
+    def spans_to_ask(self) -> list[PullSpan[Part]]:
         """The spans to ask for now, in order; they count as asked from here on."""
         limit = self._limit()
         room = limit - sum(span.is_asked and span.part is None for span in self._spans)
         asking = [span for span in self._spans if not span.is_asked][: max(0, room)]
         while len(asking) < room and len(self._spans) < _HELD * limit and self._cursor < self._end:
-            span: Span[Part] = Span(self._cursor, min(self._end, self._cursor + self._span))
+            span: PullSpan[Part] = PullSpan(self._cursor, min(self._end, self._cursor + self._span))
             self._cursor = span.end
             self._spans.append(span)
             asking.append(span)
@@ -78,7 +78,7 @@ class PullWindow(Generic[Part]):
             span.is_asked = True
         return asking
 
-    def accept(self, span: Span[Part], covered_end: int, part: Part, size_bytes: int) -> None:
+    def accept(self, span: PullSpan[Part], covered_end: int, part: Part, size_bytes: int) -> None:
         """Keep an answer that covers [span.start, covered_end); the rest is asked for again."""
         assert span.start < covered_end, "an answer covers something"
         self._learn(span, covered_end, size_bytes)
@@ -92,7 +92,7 @@ class PullWindow(Generic[Part]):
             at = self._spans.index(span) + 1
             self._spans[at:at] = self._cut(covered_end, end)
 
-    def retry(self, span: Span[Part]) -> None:
+    def retry(self, span: PullSpan[Part]) -> None:
         """Ask for a span again: its request came to nothing."""
         span.is_asked = False
 
@@ -101,7 +101,7 @@ class PullWindow(Generic[Part]):
         for span in self._spans:
             span.is_asked = span.part is not None
 
-    def take(self) -> Iterator[Span[Part]]:
+    def take(self) -> Iterator[PullSpan[Part]]:
         """Hand on the spans that are done and have only handed-on ones before them."""
         while self._spans and self._spans[0].part is not None:
             yield self._spans.pop(0)
@@ -113,10 +113,10 @@ class PullWindow(Generic[Part]):
         by_bytes = int(self._max_bytes / max(1.0, self._answer_bytes))
         return max(2, min(self._max_in_flight, by_bytes))
 
-    def _cut(self, start: int, end: int) -> list[Span[Part]]:
-        return [Span(at, min(end, at + self._span)) for at in range(start, end, self._span)]
+    def _cut(self, start: int, end: int) -> list[PullSpan[Part]]:
+        return [PullSpan(at, min(end, at + self._span)) for at in range(start, end, self._span)]
 
-    def _learn(self, span: Span[Part], covered_end: int, size_bytes: int) -> None:
+    def _learn(self, span: PullSpan[Part], covered_end: int, size_bytes: int) -> None:
         covered = min(covered_end, span.end) - span.start
         if not self._is_measured:
             self._answer_bytes = float(size_bytes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from broker_core.clients.cluster.net.connections import Connections
+from broker_core.clients.cluster.net.connections import RemotingConnections
 from broker_core.errors import BrokerError, UnavailableError
 from broker_core.wire.remoting.command import Command, Request, RequestCode, ResponseCode
 from broker_core.wire.remoting.endpoint import Endpoint
@@ -30,7 +30,7 @@ _BAD_BODY = (ValueError, KeyError, TypeError, AttributeError)
 class NameServers:
     """The name servers of one cluster."""
 
-    def __init__(self, servers: Sequence[Endpoint], connections: Connections) -> None:
+    def __init__(self, servers: Sequence[Endpoint], connections: RemotingConnections) -> None:
         self._servers = tuple(servers)
         self._connections = connections
         self._first = random.randrange(len(self._servers))

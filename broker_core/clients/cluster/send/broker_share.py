@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from broker_core.clients.cluster.net.connection import Connection, Pending
+from broker_core.clients.cluster.net.connection import PendingRequest, RemotingConnection
 from broker_core.clients.cluster.route.fault_tolerance import FaultTolerance
 from broker_core.clients.cluster.send.plan import SendUnit
 from broker_core.clients.cluster.send.request import (
@@ -36,7 +36,7 @@ class SendReceipt:
 
 
 @dataclass
-class Outcome:
+class ShareOutcome:
     """What became of a share. `unsure` counts messages whose answer was lost."""
 
     receipts: list[SendReceipt] = field(default_factory=list)
@@ -49,18 +49,18 @@ class BrokerShare:
     """Pieces for queues of one broker. Failed pieces are handed back in their order."""
 
     def __init__(self, share: Iterable[tuple[SendUnit, QueueRef]], group: str, window: int) -> None:
-        self.outcome = Outcome()
+        self.outcome = ShareOutcome()
         self._group = group
         self._window = window
         self._queues: dict[QueueRef, deque[SendUnit]] = {}
         for piece, queue in share:
             self._queues.setdefault(queue, deque()).append(piece)
         self._idle = deque(self._queues)
-        self._in_flight: dict[Pending, QueueRef] = {}
-        self._started: dict[Pending, float] = {}
+        self._in_flight: dict[PendingRequest, QueueRef] = {}
+        self._started: dict[PendingRequest, float] = {}
 
     def send(
-        self, connection: Connection, who: str, faults: FaultTolerance, *, is_sync: bool
+        self, connection: RemotingConnection, who: str, faults: FaultTolerance, *, is_sync: bool
     ) -> None:
         """Send until all queues are empty or stopped; UnavailableError if the connection breaks."""
         while self._idle or self._in_flight:
@@ -82,7 +82,7 @@ class BrokerShare:
         for queue in self._queues:
             self._stop(queue, error)
 
-    def _settle(self, queue: QueueRef, pending: Pending, who: str, is_sync: bool) -> bool:
+    def _settle(self, queue: QueueRef, pending: PendingRequest, who: str, is_sync: bool) -> bool:
         """Deal with the end of a request; whether the piece is stored."""
         pieces = self._queues[queue]
         try:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from broker_core.clients.cluster.client_instance import ClientInstance
 from broker_core.clients.cluster.send.broker_share import SendReceipt
 from broker_core.clients.cluster.send.delayed import unscheduled
-from broker_core.clients.cluster.send.plan import ANY_LANE, plan_send_units
+from broker_core.clients.cluster.send.plan import ANY_WRITE_QUEUE, plan_send_units
 from broker_core.clients.cluster.send.sender import Sender
 from broker_core.clients.cluster.send.transactions import ClusterHalf, as_halves, half_message
 from broker_core.codec import layout
@@ -134,7 +134,7 @@ class MessageSender:
 
     def _lane(self, topic: str, lane: int | None, sharding_key: str | None) -> int:
         if lane is not None or not sharding_key:
-            return ANY_LANE if lane is None else lane
+            return ANY_WRITE_QUEUE if lane is None else lane
         lanes = self._directory.routes.find(topic).writable()
         return index_hash(java_hash(sharding_key)) % max(1, len(lanes))
 

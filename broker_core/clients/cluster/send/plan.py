@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from broker_core.codec.encode import MessageBatch
 
-ANY_LANE = -(1 << 31)
+ANY_WRITE_QUEUE = -(1 << 31)
 """The lane of messages that may go to any queue, those of another broker if one fails."""
 
 BROKER_PROPERTIES_BYTES = 160

@@ -16,8 +16,8 @@ from itertools import cycle
 
 from broker_core.clients.cluster.client_instance import ClientInstance, asked
 from broker_core.clients.cluster.route.fault_tolerance import FaultTolerance
-from broker_core.clients.cluster.send.broker_share import BrokerShare, Outcome, SendReceipt
-from broker_core.clients.cluster.send.plan import ANY_LANE, SendUnit
+from broker_core.clients.cluster.send.broker_share import BrokerShare, SendReceipt, ShareOutcome
+from broker_core.clients.cluster.send.plan import ANY_WRITE_QUEUE, SendUnit
 from broker_core.errors import PermissionDeniedError, RequestError, UnavailableError
 from broker_core.retry import Backoff, Deadline
 from broker_core.types import QueueRef
@@ -54,7 +54,7 @@ class Sender:
         patience = Deadline.after_ms(patience_ms)
         failing: set[str] = set()
         while left:
-            outcome = Outcome()
+            outcome = ShareOutcome()
             for name, share in self._send_round(left, group, failing, is_sync):
                 if share.failure is not None:
                     failing.add(name)
@@ -75,14 +75,14 @@ class Sender:
 
     def _send_round(
         self, pieces: Sequence[SendUnit], group: str, failing: set[str], is_sync: bool
-    ) -> Iterator[tuple[str, Outcome]]:
+    ) -> Iterator[tuple[str, ShareOutcome]]:
         """Give each broker its share, side by side; names and what became of the shares."""
         try:
             shares = self._assign(pieces, failing)
         except RemotingProtocolError:
             raise
         except UnavailableError as error:
-            yield "", Outcome(failed=list(pieces), failure=error)
+            yield "", ShareOutcome(failed=list(pieces), failure=error)
             return
         if len(shares) == 1:
             ((name, assigned),) = shares.items()
@@ -96,7 +96,9 @@ class Sender:
             for name, future in waiting:
                 yield name, future.result()
 
-    def _send_share(self, name: str, assigned: _Assigned, group: str, is_sync: bool) -> Outcome:
+    def _send_share(
+        self, name: str, assigned: _Assigned, group: str, is_sync: bool
+    ) -> ShareOutcome:
         topic = assigned[0][1].topic
         share = BrokerShare(assigned, group, self._directory.settings.sends_in_flight)
         try:
@@ -120,7 +122,7 @@ class Sender:
         choices = {topic: cycle(self._choice(found, failing)) for topic, found in lanes.items()}
         for piece in pieces:
             found = lanes[piece.topic]
-            if piece.lane == ANY_LANE:
+            if piece.lane == ANY_WRITE_QUEUE:
                 queue = next(choices[piece.topic])
             elif 0 <= piece.lane < len(found):
                 queue = found[piece.lane]

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from broker_core.closing import Closing
-from broker_core.wire.remoting.command import Command, Flag
+from broker_core.wire.remoting.command import Command, CommandFlag
 from broker_core.wire.remoting.endpoint import Endpoint
 from broker_core.wire.remoting.frame import FrameReader, HeaderForm, encode_frame
 
@@ -25,7 +25,7 @@ def answer(
     remark: str = "",
 ) -> Command:
     """A response to a request."""
-    return Command(code, request.opaque, Flag.RESPONSE, ext or {}, body, remark)
+    return Command(code, request.opaque, CommandFlag.RESPONSE, ext or {}, body, remark)
 
 
 class Peer(Closing):

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.wire.remoting.acl import Credentials
 from broker_core.clients.cluster.settings import ClusterSettings, TlsSettings
 from broker_core.errors import (
     AuthenticationError,
@@ -22,6 +21,7 @@ from broker_core.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from broker_core.wire.remoting.acl import SigningCredentials
 from broker_core.wire.remoting.command import Command, ResponseCode
 from broker_core.wire.remoting.lenient_json import _Parser, parse_json
 from broker_core.wire.remoting.status import refusal
@@ -38,7 +38,7 @@ def test_names_are_those_of_the_options() -> None:
         }
     )
 
-    assert found.credentials == Credentials("ak", "sk")
+    assert found.credentials == SigningCredentials("ak", "sk")
     assert (found.pull_timeout_ms, found.compression, found.tls) == (5000, "zstd", None)
 
 
@@ -95,18 +95,22 @@ def test_secrets_are_in_no_text() -> None:
 
 def test_signature_is_over_values_by_name_then_the_body() -> None:
     # openssl dgst -sha1 -hmac sk over "akTTt0body", by fields AccessKey, b, c, queueId.
-    signed = Credentials("ak", "sk").sign({"queueId": "0", "c": "t", "b": "TT", "x": ""}, b"body")
+    signed = SigningCredentials("ak", "sk").sign(
+        {"queueId": "0", "c": "t", "b": "TT", "x": ""}, b"body"
+    )
 
     assert (
         signed["Signature"]
-        == Credentials("ak", "sk").sign({"b": "TT", "c": "t", "queueId": "0"}, b"body")["Signature"]
+        == SigningCredentials("ak", "sk").sign({"b": "TT", "c": "t", "queueId": "0"}, b"body")[
+            "Signature"
+        ]
     )
     assert "x" not in signed
 
 
 def test_security_token_is_signed_too() -> None:
-    plain = Credentials("ak", "sk").sign({"a": "b"}, b"")
-    temporary = Credentials("ak", "sk", "token").sign({"a": "b"}, b"")
+    plain = SigningCredentials("ak", "sk").sign({"a": "b"}, b"")
+    temporary = SigningCredentials("ak", "sk", "token").sign({"a": "b"}, b"")
 
     assert temporary["SecurityToken"] == "token"
     assert temporary["Signature"] != plain["Signature"]

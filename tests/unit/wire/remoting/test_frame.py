@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.wire.remoting.command import Command, Flag
+from broker_core.wire.remoting.command import Command, CommandFlag
 from broker_core.wire.remoting.frame import (
     FrameReader,
     HeaderForm,
@@ -111,8 +111,8 @@ def test_no_cut_of_the_stream_matters(
 
 
 def test_frame_larger_than_the_staging_buffer_keeps_its_own_memory() -> None:
-    large = Command(0, 7, Flag.RESPONSE, {"a": "b"}, bytes(range(256)) * 4096)
-    small = Command(0, 8, Flag.RESPONSE, {}, b"small")
+    large = Command(0, 7, CommandFlag.RESPONSE, {"a": "b"}, bytes(range(256)) * 4096)
+    small = Command(0, 8, CommandFlag.RESPONSE, {}, b"small")
 
     found = received(encode_frame(large) + encode_frame(small), 100_000, 200_001, limit=4 << 20)
 

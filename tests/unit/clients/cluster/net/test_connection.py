@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.wire.remoting.acl import Credentials
-from broker_core.clients.cluster.net.connection import Connection
-from broker_core.clients.cluster.net.connections import Connections
+from broker_core.clients.cluster.net.connection import RemotingConnection
+from broker_core.clients.cluster.net.connections import RemotingConnections
 from broker_core.clients.cluster.settings import ClusterSettings
 from broker_core.errors import UnavailableError
-from broker_core.wire.remoting.command import Command, Flag, Request
+from broker_core.wire.remoting.acl import SigningCredentials
+from broker_core.wire.remoting.command import Command, CommandFlag, Request
 from broker_core.wire.remoting.endpoint import Endpoint
 from broker_core.wire.remoting.frame import HeaderForm, RemotingProtocolError
 from tests.unit.clients.cluster.peer import Answer, Peer, answer
@@ -42,7 +42,7 @@ def echoing() -> Iterator[Peer]:
 
 
 def test_answer_comes_back(echoing: Peer) -> None:
-    found = Connection(echoing.endpoint, SETTINGS).call(say("hello"))
+    found = RemotingConnection(echoing.endpoint, SETTINGS).call(say("hello"))
 
     assert found.ext == {"said": "hello"}
 
@@ -50,7 +50,7 @@ def test_answer_comes_back(echoing: Peer) -> None:
 @pytest.mark.parametrize("form", HeaderForm)
 def test_form_of_the_answer_is_the_servers_choice(form: HeaderForm) -> None:
     with Peer(echo, form) as peer:
-        found = Connection(peer.endpoint, SETTINGS, HeaderForm.JSON).call(say("hello"))
+        found = RemotingConnection(peer.endpoint, SETTINGS, HeaderForm.JSON).call(say("hello"))
 
     assert found.ext == {"said": "hello"}
 
@@ -65,13 +65,15 @@ def test_answers_in_any_order_find_their_requests() -> None:
         return [answer(each, ext={"said": each.ext["say"]}) for each in reversed(waiting)]
 
     with Peer(backwards) as peer:
-        found = Connection(peer.endpoint, SETTINGS).call_all(say(number) for number in range(20))
+        found = RemotingConnection(peer.endpoint, SETTINGS).call_all(
+            say(number) for number in range(20)
+        )
 
     assert [command.ext["said"] for command in found] == [str(number) for number in range(20)]
 
 
 def test_threads_share_a_connection(echoing: Peer) -> None:
-    connection = Connection(echoing.endpoint, SETTINGS)
+    connection = RemotingConnection(echoing.endpoint, SETTINGS)
     found: dict[str, str] = {}
 
     def talk(name: int) -> None:
@@ -95,7 +97,7 @@ def test_unanswered_request_fails_alone() -> None:
         return [] if request.ext["say"] == "nothing" else echo(request)
 
     with Peer(deaf_to_one) as peer:
-        connection = Connection(peer.endpoint, SETTINGS)
+        connection = RemotingConnection(peer.endpoint, SETTINGS)
         with pytest.raises(UnavailableError, match="did not answer GET_MAX_OFFSET in time"):
             connection.call(say("nothing"), SOON)
         found = connection.call(say("hello"))
@@ -113,7 +115,7 @@ def test_late_answer_is_dropped() -> None:
         return [answer(late[0], ext={"said": "too late"}), *echo(request)]
 
     with Peer(slow) as peer:
-        connection = Connection(peer.endpoint, SETTINGS)
+        connection = RemotingConnection(peer.endpoint, SETTINGS)
         with pytest.raises(UnavailableError):
             connection.call(say("first"), SOON)
         found = connection.call(say("second"))
@@ -122,7 +124,7 @@ def test_late_answer_is_dropped() -> None:
 
 
 def test_answer_that_lay_there_in_time_is_taken_late(echoing: Peer) -> None:
-    connection = Connection(echoing.endpoint, SETTINGS)
+    connection = RemotingConnection(echoing.endpoint, SETTINGS)
     pending = connection.start(say("hello"), SOON)
     _await(lambda: pending.deadline.has_passed and echoing.answered == 1)
 
@@ -137,17 +139,17 @@ def test_answer_to_nobodys_question_is_dropped(opaque: int) -> None:
         return [answer(request)._replace(opaque=opaque), *echo(request)]
 
     with Peer(confused) as peer:
-        found = Connection(peer.endpoint, SETTINGS).call(say("hello"))
+        found = RemotingConnection(peer.endpoint, SETTINGS).call(say("hello"))
 
     assert found.ext["said"] == "hello"
 
 
 def test_requests_of_the_server_are_no_answers() -> None:
     def curious(request: Command) -> Iterable[Answer]:
-        return [Command(40, request.opaque, Flag.ONEWAY, {}, b""), *echo(request)]
+        return [Command(40, request.opaque, CommandFlag.ONEWAY, {}, b""), *echo(request)]
 
     with Peer(curious) as peer:
-        found = Connection(peer.endpoint, SETTINGS).call(say("hello"))
+        found = RemotingConnection(peer.endpoint, SETTINGS).call(say("hello"))
 
     assert found.ext["said"] == "hello"
 
@@ -164,7 +166,7 @@ def test_requests_of_the_server_are_no_answers() -> None:
 )
 def test_broken_peer_is_one_clear_error_for_all_in_flight(sent: bytes, complaint: str) -> None:
     with Peer(lambda _: [sent]) as peer:
-        connection = Connection(peer.endpoint, SETTINGS)
+        connection = RemotingConnection(peer.endpoint, SETTINGS)
         waiting = connection.start(say("first"))
         with pytest.raises(RemotingProtocolError, match=complaint) as caught:
             connection.call(say("second"))
@@ -179,7 +181,7 @@ def test_broken_peer_is_one_clear_error_for_all_in_flight(sent: bytes, complaint
 @settings(max_examples=50)
 def test_any_bytes_of_a_peer_end_in_an_answer_or_a_known_error(noise: bytes) -> None:
     with Peer(lambda request: [noise, *echo(request), None]) as peer:
-        connection = Connection(peer.endpoint, replace(SETTINGS, request_timeout_ms=500))
+        connection = RemotingConnection(peer.endpoint, replace(SETTINGS, request_timeout_ms=500))
         try:
             found = connection.call(say("hello"))
         except UnavailableError as error:
@@ -194,7 +196,7 @@ def test_any_bytes_of_a_peer_end_in_an_answer_or_a_known_error(noise: bytes) -> 
 
 def test_hanging_up_fails_what_is_in_flight() -> None:
     with Peer(lambda _: [None]) as peer:
-        connection = Connection(peer.endpoint, SETTINGS)
+        connection = RemotingConnection(peer.endpoint, SETTINGS)
         with pytest.raises(UnavailableError, match="was lost"):
             connection.call(say("hello"))
 
@@ -206,11 +208,11 @@ def test_nobody_there_is_unavailable() -> None:
         nobody = peer.endpoint
 
     with pytest.raises(UnavailableError, match=f"{nobody} can't be reached"):
-        Connection(nobody, SETTINGS)
+        RemotingConnection(nobody, SETTINGS)
 
 
 def test_idle_connection_that_was_closed_is_replaced(echoing: Peer) -> None:
-    connections = Connections(SETTINGS)
+    connections = RemotingConnections(SETTINGS)
     first = connections.to(echoing.endpoint)
     first.call(say("hello"))
     echoing.hang_up()
@@ -223,13 +225,13 @@ def test_idle_connection_that_was_closed_is_replaced(echoing: Peer) -> None:
 
 
 def test_one_connection_a_server_is_kept(echoing: Peer) -> None:
-    connections = Connections(SETTINGS)
+    connections = RemotingConnections(SETTINGS)
 
     assert connections.to(echoing.endpoint) is connections.to(echoing.endpoint)
 
 
 def test_closed_connections_dial_again(echoing: Peer) -> None:
-    connections = Connections(SETTINGS)
+    connections = RemotingConnections(SETTINGS)
     connections.call(echoing.endpoint, say("hello"))
     connections.close()
 
@@ -238,7 +240,7 @@ def test_closed_connections_dial_again(echoing: Peer) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_forked_child_makes_its_own_connection(echoing: Peer) -> None:
-    connections = Connections(SETTINGS)
+    connections = RemotingConnections(SETTINGS)
     parents = connections.to(echoing.endpoint)
     read_end, write_end = os.pipe()
 
@@ -264,35 +266,38 @@ def test_forked_child_makes_its_own_connection(echoing: Peer) -> None:
 
 
 def test_every_request_is_signed(echoing: Peer) -> None:
-    signing = replace(SETTINGS, credentials=Credentials("ak", "sk"))
-    connection = Connection(echoing.endpoint, signing)
+    signing = replace(SETTINGS, credentials=SigningCredentials("ak", "sk"))
+    connection = RemotingConnection(echoing.endpoint, signing)
 
     connection.call(Request(30, {"say": "T"}))
 
     (request,) = echoing.requests
     assert request.ext["AccessKey"] == "ak"
-    assert request.ext["Signature"] == Credentials("ak", "sk").sign({"say": "T"}, b"")["Signature"]
+    assert (
+        request.ext["Signature"]
+        == SigningCredentials("ak", "sk").sign({"say": "T"}, b"")["Signature"]
+    )
 
 
 def test_oneway_expects_nothing(echoing: Peer) -> None:
-    connection = Connection(echoing.endpoint, SETTINGS)
+    connection = RemotingConnection(echoing.endpoint, SETTINGS)
 
     connection.send_oneway(say("to nobody"))
     connection.call(say("hello"))
 
-    assert [request.flag for request in echoing.requests] == [Flag.ONEWAY, 0]
+    assert [request.flag for request in echoing.requests] == [CommandFlag.ONEWAY, 0]
 
 
 def test_request_larger_than_all_buffers_arrives(echoing: Peer) -> None:
     body = bytes(8 << 20)
 
-    Connection(echoing.endpoint, SETTINGS).call(Request(320, {"say": "x"}, body))
+    RemotingConnection(echoing.endpoint, SETTINGS).call(Request(320, {"say": "x"}, body))
 
     assert len(echoing.requests[0].body) == len(body)
 
 
 def test_opaque_wraps_around(echoing: Peer) -> None:
-    connection = Connection(echoing.endpoint, SETTINGS)
+    connection = RemotingConnection(echoing.endpoint, SETTINGS)
     connection._opaque = 2**31 - 2
 
     found = connection.call_all([say("last"), say("first")])

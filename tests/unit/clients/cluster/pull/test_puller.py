@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core.clients.cluster.cluster import ClusterBroker
-from broker_core.clients.cluster.pull.batch import BatchBuilder, Reply
+from broker_core.clients.cluster.pull.batch import BatchBuilder, PullReply
 from broker_core.clients.cluster.pull.records import record_heads, record_starts
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.record import Record, decode_record, encode_record
@@ -425,7 +425,9 @@ def test_heads_that_lead_beyond_the_end_are_an_error(count: int) -> None:
 
 def test_a_reply_with_many_messages_is_not_copied() -> None:
     replies = [
-        Reply(first, first + count, count, b"".join(small_record(first + n) for n in range(count)))
+        PullReply(
+            first, first + count, count, b"".join(small_record(first + n) for n in range(count))
+        )
         for first, count in ((0, 10), (10, 5000), (5010, 10), (5020, 10))
     ]
     builder = BatchBuilder(QUEUE, "broker", is_dense=True, batch_rows=10_000, batch_bytes=1 << 30)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.clients.cluster.pull.window import PullWindow, Span
+from broker_core.clients.cluster.pull.window import PullSpan, PullWindow
 
 Window = PullWindow[tuple[int, int]]
 
@@ -15,7 +15,7 @@ def window(end: int, first_span: int = 1000, in_flight: int = 8) -> Window:
     return PullWindow(0, end, first_span, in_flight, 1 << 20)
 
 
-def accept(pulled: Window, span: Span[tuple[int, int]], covered: int, size: int = 100) -> None:
+def accept(pulled: Window, span: PullSpan[tuple[int, int]], covered: int, size: int = 100) -> None:
     end = span.start + covered
     pulled.accept(span, end, (span.start, min(end, span.end)), size)
 
@@ -25,7 +25,7 @@ def test_everything_is_handed_on_once_and_in_order(
     data: st.DataObject, end: int, first_span: int
 ) -> None:
     pulled = window(end, first_span)
-    flying: list[Span[tuple[int, int]]] = []
+    flying: list[PullSpan[tuple[int, int]]] = []
     handed: list[tuple[int, int]] = []
 
     while not pulled.is_finished:

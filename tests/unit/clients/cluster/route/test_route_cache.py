@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from broker_core.clients.cluster.net.connections import Connections
+from broker_core.clients.cluster.net.connections import RemotingConnections
 from broker_core.clients.cluster.route.name_servers import NameServers
 from broker_core.clients.cluster.route.route_cache import RouteCache
 from broker_core.clients.cluster.topics import grow, spread
@@ -29,7 +29,7 @@ ROUTE = (
 
 
 def name_servers(*peers: Peer) -> NameServers:
-    return NameServers([peer.endpoint for peer in peers], Connections(SETTINGS))
+    return NameServers([peer.endpoint for peer in peers], RemotingConnections(SETTINGS))
 
 
 def test_queues_are_read_on_all_brokers_and_written_on_masters() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from broker_core.clients.cluster.cluster import ClusterBroker
 from broker_core.clients.cluster.route.fault_tolerance import FaultTolerance
-from broker_core.clients.cluster.send.plan import ANY_LANE, plan_send_units
+from broker_core.clients.cluster.send.plan import ANY_WRITE_QUEUE, plan_send_units
 from broker_core.clients.cluster.send.request import physical_offsets, send_request
 from broker_core.codec.compression import compress, compression_flags
 from broker_core.codec.encode import MessageBatch
@@ -292,7 +292,7 @@ def test_piece_for_any_queue_goes_to_another_broker(
     brokers[0].faults += [fault] * 100
 
     for number in range(4):
-        client.append(outgoing([b"%d" % number], ANY_LANE))
+        client.append(outgoing([b"%d" % number], ANY_WRITE_QUEUE))
 
     assert {name for name, _ in stored(*brokers)} == {"broker-b"}
     assert len(records(*brokers)) == 4
