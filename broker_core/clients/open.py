@@ -31,7 +31,7 @@ _IDENTITY = frozenset(
 _ELSEWHERE = {
     BrokerKind.REMOTE: "broker_core.clients.grpc.client",
     BrokerKind.REMOTE_TLS: "broker_core.clients.grpc.client",
-    BrokerKind.CLUSTER: "broker_core.clients.cluster.client",
+    BrokerKind.CLUSTER: "broker_core.clients.cluster.cluster",
 }
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from broker_core.clients.cluster.net.connections import RemotingConnections
+from broker_core.clients.cluster.net.connection import RemotingConnections
 from broker_core.clients.cluster.read_your_writes import ReadYourWrites
 from broker_core.clients.cluster.route.name_servers import NameServers
 from broker_core.clients.cluster.route.route_cache import RouteCache
 from broker_core.clients.cluster.settings import ClusterSettings
 from broker_core.errors import UnavailableError
 from broker_core.wire.remoting.command import Command, Request
-from broker_core.wire.remoting.endpoint import Endpoint
 from broker_core.wire.remoting.frame import RemotingProtocolError
-from broker_core.wire.remoting.route import BrokerRoute
+from broker_core.wire.remoting.route import BrokerRoute, Endpoint
 
 
 class ClientInstance:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -35,12 +35,22 @@ from broker_core.errors import OffsetRangeError, RequestError, UnsupportedError
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.read_spec import ReadSpec, range_between, require_batch_limits
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
-from broker_core.wire.remoting.endpoint import Endpoint
+from broker_core.wire.remoting.route import Endpoint, parse_endpoint
 
 if TYPE_CHECKING:
+    from broker_core.clients.address import BrokerAddress
     from broker_core.codec.encode import MessageBatch
     from broker_core.codec.frames import FrameBatch
     from broker_core.types import AppendResult, SendResult, TopicInfo
+
+
+def open_client(address: BrokerAddress, mode: str, **options: Any) -> ClusterBroker:
+    """A cluster by its name servers. Nobody is asked before the first call.
+
+    `options` are named as in settings.py; ConfigError for one that is unknown.
+    """
+    servers = [parse_endpoint(host) for host in address.hosts]
+    return ClusterBroker(address.text, servers, ClusterSettings.of(options), mode)
 
 
 class ClusterBroker(Closing):

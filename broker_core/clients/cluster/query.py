@@ -30,7 +30,7 @@ from broker_core.codec.property_names import (
 )
 from broker_core.errors import MessageNotFoundError
 from broker_core.wire.remoting.command import Request, RequestCode, ResponseCode
-from broker_core.wire.remoting.endpoint import parse_endpoint
+from broker_core.wire.remoting.route import parse_endpoint
 from broker_core.wire.remoting.status import refusal
 
 _FOREVER_MS = (1 << 63) - 1

@@ -21,8 +21,7 @@ from broker_core.errors import (
 )
 from broker_core.types import TopicInfo
 from broker_core.wire.remoting.command import Request, RequestCode, ResponseCode
-from broker_core.wire.remoting.endpoint import Endpoint
-from broker_core.wire.remoting.route import MASTER, BrokerRoute, TopicRoute
+from broker_core.wire.remoting.route import MASTER, BrokerRoute, Endpoint, TopicRoute
 from broker_core.wire.remoting.status import refusal, require_success
 
 _TEMPLATE = "TBW102"

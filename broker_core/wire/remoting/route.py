@@ -8,16 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker_core.errors import UnavailableError, UnsupportedError
 from broker_core.types import QueueRef
-from broker_core.wire.remoting.endpoint import Endpoint, parse_endpoint
 from broker_core.wire.remoting.lenient_json import parse_json
 
 MASTER = 0
 PERM_READ = 4
 PERM_WRITE = 2
+
+
+class Endpoint(NamedTuple):
+    """One server. The host of an IPv6 address has no brackets."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """The server that a text names; ValueError if it names none.
+
+    >>> parse_endpoint("10.0.0.5:10911"), parse_endpoint("[::1]:9876")
+    (Endpoint(host='10.0.0.5', port=10911), Endpoint(host='::1', port=9876))
+    """
+    host, _, port = text.strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"{text.strip()!r} is not host:port")
+    return Endpoint(host, int(port))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from broker_core.errors import (
     UnavailableError,
 )
 from broker_core.wire.remoting.command import Request
-from broker_core.wire.remoting.endpoint import parse_endpoint
+from broker_core.wire.remoting.route import parse_endpoint
 from broker_core.wire.remoting.status import require_success
 from tests.interop.cluster.opening import await_count, opened
 from tests.interop.kit.servers import Broker, NameServer

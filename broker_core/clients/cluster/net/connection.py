@@ -24,7 +24,6 @@ from broker_core.clients.cluster.settings import ClusterSettings
 from broker_core.errors import BrokerError, UnavailableError
 from broker_core.retry import Deadline
 from broker_core.wire.remoting.command import Command, CommandFlag, Request
-from broker_core.wire.remoting.endpoint import Endpoint
 from broker_core.wire.remoting.frame import (
     FrameReader,
     HeaderForm,
@@ -32,6 +31,7 @@ from broker_core.wire.remoting.frame import (
     RemotingProtocolError,
     encode_frame,
 )
+from broker_core.wire.remoting.route import Endpoint
 
 _MAX_OPAQUE = (1 << 31) - 1
 _WOULD_BLOCK = (BlockingIOError, InterruptedError, ssl.SSLWantReadError)
@@ -274,6 +274,54 @@ class RemotingConnection:
             if pending is not None:
                 pending.error = self._broken
         return self._broken
+
+
+class RemotingConnections:
+    """Connections by server; thread-safe. A forked child starts without any of its parent's."""
+
+    _lock: threading.Lock
+    _dialling: dict[Endpoint, threading.Lock]
+    _open: dict[Endpoint, RemotingConnection]
+    _process_id: int
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self.settings = settings
+        self._begin()
+
+    def to(self, server: Endpoint) -> RemotingConnection:
+        """A usable connection to a server, the one there is or a new one."""
+        if self._process_id != os.getpid():
+            self._begin()
+        with self._lock:
+            found = self._open.get(server)
+            lock = self._dialling.setdefault(server, threading.Lock())
+        if found is not None and found.is_usable:
+            return found
+        with lock:  # So that threads do not dial one server twice; others are not held up.
+            found = self._open.get(server)
+            if found is None or not found.is_usable:
+                found = self._open[server] = RemotingConnection(server, self.settings)
+        return found
+
+    def call(self, server: Endpoint, request: Request, timeout_ms: float | None = None) -> Command:
+        """Ask one server and wait for its answer."""
+        return self.to(server).call(request, timeout_ms)
+
+    def close(self) -> None:
+        """Hang up on all of them; asking again dials again."""
+        if self._process_id != os.getpid():
+            self._begin()
+        with self._lock:
+            closing, self._open = list(self._open.values()), {}
+        for connection in closing:
+            connection.close()
+
+    def _begin(self) -> None:
+        # Fresh locks, too: a thread of the parent may have held the old ones when it forked.
+        self._lock = threading.Lock()
+        self._dialling = {}
+        self._open = {}
+        self._process_id = os.getpid()
 
 
 def _connect(server: Endpoint, settings: ClusterSettings) -> socket.socket:

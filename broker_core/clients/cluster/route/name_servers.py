@@ -9,14 +9,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from broker_core.clients.cluster.net.connections import RemotingConnections
+from broker_core.clients.cluster.net.connection import RemotingConnections
 from broker_core.errors import BrokerError, UnavailableError
 from broker_core.wire.remoting.command import Command, Request, RequestCode, ResponseCode
-from broker_core.wire.remoting.endpoint import Endpoint
 from broker_core.wire.remoting.frame import RemotingProtocolError
 from broker_core.wire.remoting.lenient_json import parse_json
 from broker_core.wire.remoting.route import (
     BrokerRoute,
+    Endpoint,
     TopicRoute,
     parse_cluster_info,
     parse_route,

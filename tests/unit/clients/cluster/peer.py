@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 
 from broker_core.closing import Closing
 from broker_core.wire.remoting.command import Command, CommandFlag
-from broker_core.wire.remoting.endpoint import Endpoint
 from broker_core.wire.remoting.frame import FrameReader, HeaderForm, encode_frame
+from broker_core.wire.remoting.route import Endpoint
 
 Answer = Command | bytes | None
 """A command is framed, bytes are sent as they are, None hangs up."""

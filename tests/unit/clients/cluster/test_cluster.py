@@ -10,7 +10,7 @@ import pytest
 from broker_core import open_broker
 from broker_core.api import Broker
 from broker_core.clients.cluster.cluster import ClusterBroker
-from broker_core.clients.cluster.store_times import first_at
+from broker_core.clients.cluster.offsets import first_at
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.ids import offset_id
 from broker_core.errors import (

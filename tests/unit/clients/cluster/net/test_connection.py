@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.clients.cluster.net.connection import RemotingConnection
-from broker_core.clients.cluster.net.connections import RemotingConnections
+from broker_core.clients.cluster.net.connection import RemotingConnection, RemotingConnections
 from broker_core.clients.cluster.settings import ClusterSettings
 from broker_core.errors import UnavailableError
 from broker_core.wire.remoting.acl import SigningCredentials
 from broker_core.wire.remoting.command import Command, CommandFlag, Request
-from broker_core.wire.remoting.endpoint import Endpoint
 from broker_core.wire.remoting.frame import HeaderForm, RemotingProtocolError
+from broker_core.wire.remoting.route import Endpoint
 from tests.unit.clients.cluster.peer import Answer, Peer, answer
 
 SETTINGS = ClusterSettings(request_timeout_ms=2_000, max_frame_bytes=1 << 16)

@@ -7,16 +7,21 @@ from collections.abc import Iterable
 
 import pytest
 
-from broker_core.clients.cluster.net.connections import RemotingConnections
+from broker_core.clients.cluster.net.connection import RemotingConnections
 from broker_core.clients.cluster.route.name_servers import NameServers
 from broker_core.clients.cluster.route.route_cache import RouteCache
 from broker_core.clients.cluster.topics import grow, spread
 from broker_core.errors import TopicNotFoundError, UnavailableError, UnsupportedError
 from broker_core.types import QueueRef
 from broker_core.wire.remoting.command import Command
-from broker_core.wire.remoting.endpoint import Endpoint, parse_endpoint
 from broker_core.wire.remoting.frame import RemotingProtocolError
-from broker_core.wire.remoting.route import BrokerRoute, parse_cluster_info, parse_route
+from broker_core.wire.remoting.route import (
+    BrokerRoute,
+    Endpoint,
+    parse_cluster_info,
+    parse_endpoint,
+    parse_route,
+)
 from tests.unit.clients.cluster.fake_cluster import SETTINGS, FakeBroker, FakeCluster
 from tests.unit.clients.cluster.peer import Answer, Peer, answer
 
