@@ -1,4 +1,9 @@
-"""Who is where, and how to ask them: routes, connections and name servers of one cluster."""
+"""The client instance: what all parts of one client share to ask a cluster's servers.
+
+It owns the connections, the name servers, the routes, and the ends of queues that this client's own
+sends imply (read_your_writes.py). Everything above it (topics, offsets, query, pull, send) asks
+through it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,7 @@ from broker_core.wire.remoting.route import BrokerRoute, Endpoint
 
 
 class ClientInstance:
-    """All that is needed to ask a cluster's servers; thread-safe, and safe across forks."""
+    """Connections, name servers and routes of one cluster; thread-safe, and safe across forks."""
 
     def __init__(self, servers: Sequence[Endpoint], settings: ClusterSettings) -> None:
         self.settings = settings
@@ -26,16 +31,17 @@ class ClientInstance:
         self.acknowledged = ReadYourWrites()
 
     def close(self) -> None:
-        """Hang up on everyone; asking again dials again."""
+        """Close all connections; asking again opens new ones."""
         self.connections.close()
 
     def ask_master(
         self, topic: str, broker_name: str, requests: Iterable[Request]
     ) -> tuple[str, list[Command]]:
-        """Ask the master of a broker that holds a topic; who was asked, and the answers in order.
+        """Ask the master of a broker that holds a topic.
 
-        The requests must bear repeating: a connection that turns out to be lost, or a master that
-        has moved, is tried once more with a fresh route.
+        Return the broker's label for messages, and the answers in order. The requests must bear
+        repeating: after a lost connection or a moved master they are sent once more, with a fresh
+        route.
         """
         asking = list(requests)
         broker = self.routes.find(topic).broker(broker_name)
@@ -49,13 +55,13 @@ class ClientInstance:
 
     def _ask(self, broker: BrokerRoute, requests: list[Request]) -> tuple[str, list[Command]]:
         server = broker.master
-        return asked(broker.name, server), self.connections.to(server).call_all(requests)
+        return broker_label(broker.name, server), self.connections.to(server).call_all(requests)
 
 
-def asked(broker_name: str, server: Endpoint) -> str:
-    """How messages name a broker.
+def broker_label(broker_name: str, server: Endpoint) -> str:
+    """Return the text that names a broker in messages.
 
-    >>> asked("broker-a", Endpoint("10.0.0.5", 10911))
+    >>> broker_label("broker-a", Endpoint("10.0.0.5", 10911))
     'Broker broker-a (10.0.0.5:10911)'
     """
     return f"Broker {broker_name} ({server})"

@@ -1,15 +1,18 @@
 """An Apache RocketMQ cluster as a Broker: topics spread over brokers, reached by remoting.
 
-What differs from our own cores, and holds for every call here:
+The differences from our own brokers, which hold for every call here:
 
 - A queue is a broker's name and a number. Where a call takes a single number to read from, the
   broker must be named if several have that number; where it takes one to write to, it is the
-  number of a lane (topics.py), and ANY_LANE (send_plan.py) lets the client choose.
+  number of a write queue (topics.py), and ANY_WRITE_QUEUE (send/plan.py) lets the client choose.
 - Writing is at least once: a send whose answer is lost is sent again. `append` is not all or
   nothing: when it fails, part of the batch may be stored.
-- What is acknowledged survives what the cluster was set up to survive.
+- An acknowledged message survives what the cluster was set up to survive.
 - With a namespace, names are without it in calls and tables; only frame batches have the names that
   the cluster knows, which are what their records hold.
+
+Next step down: pull/puller.py to read a range, send/sender.py to write, topics.py, offsets.py and
+query.py for all other questions.
 """
 
 from __future__ import annotations
@@ -26,8 +29,7 @@ from broker_core.clients.cluster.namespace import Namespace
 from broker_core.clients.cluster.offsets import ClusterOffsets
 from broker_core.clients.cluster.pull.puller import BatchLimits, Puller
 from broker_core.clients.cluster.query import ClusterQuery
-from broker_core.clients.cluster.send.messages import MessageSender
-from broker_core.clients.cluster.send.transactions import ClusterHalf, ClusterTransactions
+from broker_core.clients.cluster.send.sender import ClusterSender
 from broker_core.clients.cluster.settings import ClusterSettings
 from broker_core.clients.cluster.topics import ClusterTopics
 from broker_core.closing import Closing
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def open_client(address: BrokerAddress, mode: str, **options: Any) -> ClusterBroker:
-    """A cluster by its name servers. Nobody is asked before the first call.
+    """Return a cluster by its name servers; no server is asked before the first call.
 
     `options` are named as in settings.py; ConfigError for one that is unknown.
     """
@@ -72,11 +74,11 @@ class ClusterBroker(Closing):
         self._settings = settings
         self._mode = mode
         self._namespace = Namespace(settings.namespace)
-        self._directory = ClientInstance(self._name_servers, self._wrapped(settings))
-        self._topics = ClusterTopics(self._directory)
-        self._offsets = ClusterOffsets(self._directory)
-        self._finding = ClusterQuery(self._directory, self._offsets.settle)
-        self._writing = MessageSender(self._directory)
+        self._instance = ClientInstance(self._name_servers, self._wrapped(settings))
+        self._topics = ClusterTopics(self._instance)
+        self._offsets = ClusterOffsets(self._instance)
+        self._query = ClusterQuery(self._instance, self._offsets.await_visible)
+        self._sender = ClusterSender(self._instance)
 
     @property
     def address(self) -> str:
@@ -84,8 +86,8 @@ class ClusterBroker(Closing):
         return self._address
 
     def close(self) -> None:
-        """Hang up; a later call dials again."""
-        self._directory.close()
+        """Close all connections; a later call opens new ones."""
+        self._instance.close()
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._address, self._name_servers, self._settings, self._mode)
@@ -102,14 +104,14 @@ class ClusterBroker(Closing):
     def describe(self, topic: str) -> TopicInfo:
         """Return what the brokers say of a topic now; numbers of queues are sums over brokers.
 
-        Who writes asks first: a client with mode="rw" waits for brokers that restart as it does
-        when it sends.
+        With mode="rw" brokers that restart are waited for as long as a send would wait: a writer
+        describes its topics before it sends.
         """
         patience_ms = self._settings.send_timeout_ms if self._mode == "rw" else 0
         return self._own_info(self._topics.describe(self._wrap(topic), patience_ms))
 
     def create_topic(self, topic: str, queues: int = 4, *, exist_ok: bool = False) -> TopicInfo:
-        """Make a topic with so many queues in all, spread over the cluster's masters."""
+        """Make a topic with `queues` queues in all, spread over the cluster's masters."""
         self._require_writing("create a topic")
         found = self._topics.create(self._wrap(topic), queues, exist_ok=exist_ok)
         return self._own_info(found)
@@ -120,7 +122,7 @@ class ClusterBroker(Closing):
         return self._own_info(self._topics.add_queues(self._wrap(topic), total))
 
     def delete_topic(self, topic: str) -> None:
-        """Let brokers and name servers forget a topic."""
+        """Delete a topic on its brokers, then on the name servers."""
         self._require_writing("delete a topic")
         self._topics.delete(self._wrap(topic))
 
@@ -181,7 +183,7 @@ class ClusterBroker(Closing):
         ours = replace(wanted, queue=queue)
         if wanted.start > wanted.end:
             _require_range(ours, *self._offsets.bounds(queue.topic)[queue])
-        return Puller(self._directory, ours, message_filter, limits).batches()
+        return Puller(self._instance, ours, message_filter, limits).batches()
 
     def read(
         self,
@@ -206,11 +208,11 @@ class ClusterBroker(Closing):
 
     def query(self, topic: str, key: str, limit: int = 64) -> pa.Table:
         """Return messages with a key or unique key, all columns, by physical offset; 64 at most."""
-        return self._own_rows(self._finding.by_key(self._wrap(topic), key, limit))
+        return self._own_rows(self._query.by_key(self._wrap(topic), key, limit))
 
     def message(self, message_id: str) -> pa.Table:
         """Return the message with a unique or offset id, one row."""
-        return self._own_rows(self._finding.by_id(message_id, self._known_topics()))
+        return self._own_rows(self._query.by_id(message_id, self._known_topics()))
 
     # Writing
 
@@ -226,15 +228,15 @@ class ClusterBroker(Closing):
         sharding_key: str | None = None,
         delay_level: int = 0,
     ) -> SendResult:
-        """Send one message and return where it lies; `queue_id` is a lane."""
+        """Send one message and return its offsets; `queue_id` is the number of a write queue."""
         self._require_writing("send")
-        sent = self._writing.send(
+        sent = self._sender.send(
             self._wrap(topic),
             body,
             tags=tags,
             keys=keys,
             properties=properties,
-            lane=queue_id,
+            write_queue=queue_id,
             sharding_key=sharding_key,
             delay_level=delay_level,
         )
@@ -243,28 +245,18 @@ class ClusterBroker(Closing):
     def append(
         self, messages: MessageBatch, *, flush: str | None = None, wants_places: bool = True
     ) -> AppendResult:
-        """Send a batch and wait until every message is acknowledged; queue ids are lanes."""
+        """Send a batch and wait until all of it is acknowledged; queue ids are write queues'."""
         self._require_writing("append")
-        return self._writing.append(self._wrapped_messages(messages), flush)
-
-    def prepare(self, messages: MessageBatch, group: str | None = None) -> list[ClusterHalf]:
-        """Send a batch as half messages, which nobody sees until `end` commits them."""
-        self._require_writing("prepare")
-        own = self._settings.producer_group if group is None else group
-        return self._writing.prepare(self._wrapped_messages(messages), self._wrap(own))
-
-    def end(self, halves: Sequence[ClusterHalf], *, is_commit: bool) -> None:
-        """Commit half messages, or roll them back; not idempotent on an Apache cluster."""
-        self._require_writing("end a transaction")
-        ClusterTransactions(self._directory).end(halves, is_commit=is_commit)
+        wrapped = replace(messages, topics=[self._wrap(topic) for topic in messages.topics])
+        return self._sender.append(wrapped, flush)
 
     @property
     def possible_duplicates(self) -> int:
-        """How many messages were sent again because their acknowledgement was lost."""
-        return self._writing.sender.unsure
+        """Number of messages sent again because their acknowledgement was lost."""
+        return self._sender.unsure
 
     def delete_before(self, physical_offset: int) -> int:
-        """Not possible here: UnsupportedError."""
+        """Raise UnsupportedError: brokers of a cluster delete files by age only."""
         self._require_writing("delete files")
         raise UnsupportedError(
             f"delete_before({physical_offset}) is not possible on {self._address}: Apache"
@@ -274,7 +266,7 @@ class ClusterBroker(Closing):
     # Names
 
     def _known_topics(self) -> list[str]:
-        """The topics that can be seen from here, by the names that the cluster knows."""
+        """Return the topics of this namespace, by the names that the cluster knows."""
         return [name for name in self._topics.names() if self._namespace.holds(name)]
 
     def _wrap(self, name: str) -> str:
@@ -287,14 +279,11 @@ class ClusterBroker(Closing):
             producer_group=self._wrap(settings.producer_group),
         )
 
-    def _wrapped_messages(self, messages: MessageBatch) -> MessageBatch:
-        return replace(messages, topics=[self._wrap(topic) for topic in messages.topics])
-
     def _own_queue(self, queue: QueueRef) -> QueueRef:
         return replace(queue, topic=self._namespace.unwrap(queue.topic))
 
     def _own_rows(self, table: pa.Table) -> pa.Table:
-        """Rows with names as the caller knows them."""
+        """Return rows with topic names as the caller knows them."""
         if not self._namespace.name or "topic" not in table.column_names:
             return table
         names = [self._namespace.unwrap(name) for name in table.column("topic").to_pylist()]
@@ -314,7 +303,7 @@ class ClusterBroker(Closing):
 
 
 def _require_range(wanted: OffsetRange, low: int, high: int) -> None:
-    """OffsetRangeError unless a queue that holds [low, high) holds all of a range."""
+    """Raise OffsetRangeError unless a queue that holds [low, high) holds all of a range."""
     if not low <= wanted.start <= wanted.end <= high:
         raise OffsetRangeError(
             f"Queue {wanted.queue} holds messages {low} to {high - 1}, not all of {wanted.start} to"

@@ -17,22 +17,25 @@ from broker_core.codec.legal_names import check_group, check_topic
 from broker_core.codec.record import decode_record
 from broker_core.errors import OffsetRangeError, RequestError, UnavailableError
 from broker_core.types import LogicalOffset, QueueRef
-from broker_core.wire.remoting.command import (
-    RELEASE_5,
-    Command,
-    Request,
-    RequestCode,
-    ResponseCode,
-)
+from broker_core.wire.remoting.command import RELEASE_5, Command, ResponseCode
 from broker_core.wire.remoting.frame import RemotingProtocolError
-from broker_core.wire.remoting.lenient_json import parse_json
+from broker_core.wire.remoting.headers import (
+    all_group_offsets_request,
+    commit_offset_request,
+    group_offset_request,
+    max_offset_request,
+    min_offset_request,
+    parse_offset,
+    parse_queues_of_group,
+    search_offset_request,
+)
 from broker_core.wire.remoting.pull_message import SubscriptionData, pull_fields, pull_request
 from broker_core.wire.remoting.route import TopicRoute
 from broker_core.wire.remoting.status import refusal, require_success
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
-_MOMENT_S = 0.2
+_MAX_ROUTE_AGE_S = 0.2
 
 Bounds = tuple[LogicalOffset, LogicalOffset]
 
@@ -40,15 +43,16 @@ Bounds = tuple[LogicalOffset, LogicalOffset]
 class ClusterOffsets:
     """Offset questions to one cluster, by the names that the cluster knows."""
 
-    def __init__(self, directory: ClientInstance) -> None:
-        self._directory = directory
+    def __init__(self, instance: ClientInstance) -> None:
+        self._instance = instance
         self._last: dict[QueueRef, Bounds] = {}
 
     def bounds(self, topic: str) -> dict[QueueRef, Bounds]:
         """Return (min, max) of every readable queue; (0, 0) for one that never held any."""
-        # Not older than a moment, but known routes serve while no name server can be asked.
-        route = self._directory.routes.find(check_topic(topic), max_age_s=_MOMENT_S)
-        self.settle(topic)
+        # A fresh route, but one that is known serves while no name server can be asked: a limit of
+        # 0 would insist on an answer.
+        route = self._instance.routes.find(check_topic(topic), max_age_s=_MAX_ROUTE_AGE_S)
+        self.await_visible(topic)
         found: dict[QueueRef, Bounds] = {}
         for broker_name, queues in _by_broker(route.readable()):
             try:
@@ -58,10 +62,28 @@ class ClusterOffsets:
             except UnavailableError as error:
                 if not self._last.keys() >= set(queues):
                     raise
-                _log.warning("unreachable broker=%s topic=%s cause=%s", broker_name, topic, error)
+                log.warning(
+                    "event=unreachable broker=%s topic=%s cause=%s", broker_name, topic, error
+                )
                 found.update((queue, self._last[queue]) for queue in queues)
         self._last.update(found)
         return found
+
+    def _bounds_on(
+        self, topic: str, broker_name: str, queues: Sequence[QueueRef]
+    ) -> dict[QueueRef, Bounds]:
+        # Min before max: what happens in between can only widen the range (new messages, a min that
+        # has expired), never turn it around.
+        requests = [
+            make(queue) for make in (min_offset_request, max_offset_request) for queue in queues
+        ]
+        peer, answers = self._instance.ask_master(topic, broker_name, requests)
+        numbers = [max(0, _offset(answer, peer)) for answer in answers]
+        pairs = zip(queues, numbers[: len(queues)], numbers[len(queues) :], strict=True)
+        return {
+            queue: (LogicalOffset(min(low, high)), LogicalOffset(high))
+            for queue, low, high in pairs
+        }
 
     def at(
         self, topic: str, queue_id: int, timestamp_ms: int, broker_name: str | None
@@ -72,36 +94,34 @@ class ClusterOffsets:
         file, so an answer is checked against the messages around it, and searched for if wrong.
         """
         queue = self.queue(topic, queue_id, broker_name)
-        self.settle(topic)
-        fields = _queue_fields(queue)
-        search = {**fields, "timestamp": str(timestamp_ms), "boundaryType": "lower"}
+        self.await_visible(topic)
         requests = [
-            Request(RequestCode.GET_MIN_OFFSET, fields),
-            Request(RequestCode.GET_MAX_OFFSET, fields),
-            Request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search),
+            min_offset_request(queue),
+            max_offset_request(queue),
+            search_offset_request(queue, timestamp_ms),
         ]
-        who, answers = self._directory.ask_master(topic, queue.broker_name, requests)
-        low, high, guess = (max(0, _offset(answer, who)) for answer in answers)
+        peer, answers = self._instance.ask_master(topic, queue.broker_name, requests)
+        low, high, guess = (max(0, _offset(answer, peer)) for answer in answers)
         low = min(low, high)
-        times = StoreTimes(self._directory, queue)
+        times = StoreTimes(self._instance, queue)
         return LogicalOffset(first_at(times.of, timestamp_ms, low, high, guess))
 
     def of_group(self, group: str, topic: str) -> dict[QueueRef, LogicalOffset]:
         """Return where a group will read next; queues it never read are absent."""
         check_group(group)
-        route = self._directory.routes.find(check_topic(topic), max_age_s=0.0)
+        route = self._instance.routes.find(check_topic(topic), max_age_s=0.0)
         found: dict[QueueRef, LogicalOffset] = {}
         for broker_name, queues in _by_broker(route.readable()):
-            requests = [_group_request(group, queue) for queue in queues]
-            who, answers = self._directory.ask_master(topic, broker_name, requests)
+            requests = [group_offset_request(group, queue) for queue in queues]
+            peer, answers = self._instance.ask_master(topic, broker_name, requests)
             known = {
-                queue: LogicalOffset(_offset(answer, who))
+                queue: _offset(answer, peer)
                 for queue, answer in zip(queues, answers, strict=True)
                 if answer.code != ResponseCode.QUERY_NOT_FOUND
             }
             if answers[0].version < RELEASE_5 and 0 in known.values():
-                # These make up a 0 for a group that they do not know.
-                stored = self._stored_offsets(group, topic, broker_name)
+                # Releases before 5 make up a 0 for a group that they do not know.
+                stored = self._queues_of_group(group, topic, broker_name)
                 known = {
                     queue: offset
                     for queue, offset in known.items()
@@ -110,16 +130,15 @@ class ClusterOffsets:
             found.update(known)
         return found
 
-    def _stored_offsets(self, group: str, topic: str, broker_name: str) -> set[int]:
-        """The queues for which a broker has an offset of a group, from its whole table."""
-        request = Request(RequestCode.GET_ALL_CONSUMER_OFFSET)
-        who, (answer,) = self._directory.ask_master(topic, broker_name, [request])
-        require_success(answer, who)
+    def _queues_of_group(self, group: str, topic: str, broker_name: str) -> set[int]:
+        """Return the queues that a broker has an offset of a group for, from its whole table."""
+        request = all_group_offsets_request()
+        peer, (answer,) = self._instance.ask_master(topic, broker_name, [request])
+        require_success(answer, peer)
         try:
-            table = parse_json(answer.body)["offsetTable"].get(f"{topic}@{group}") or {}
-            return {int(number) for number in table}
+            return parse_queues_of_group(answer.body, group, topic)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            text = f"{who} answered {request.name} with something else ({error})."
+            text = f"{peer} answered {request.name} with something else ({error})."
             raise RemotingProtocolError(text) from error
 
     def commit(
@@ -130,88 +149,66 @@ class ClusterOffsets:
         if offset < 0:
             raise RequestError(f"Offset {offset} for group '{group}' is negative; 0 is the first.")
         queue = self.queue(topic, queue_id, broker_name)
-        request = Request(
-            RequestCode.UPDATE_CONSUMER_OFFSET,
-            {"consumerGroup": group, **_queue_fields(queue), "commitOffset": str(offset)},
-        )
-        who, (answer,) = self._directory.ask_master(topic, queue.broker_name, [request])
+        request = commit_offset_request(group, queue, offset)
+        peer, (answer,) = self._instance.ask_master(topic, queue.broker_name, [request])
         if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-            broker = self._directory.routes.find(topic).broker(queue.broker_name)
-            ClusterTopics(self._directory).create_group(group, broker)
-            who, (answer,) = self._directory.ask_master(topic, queue.broker_name, [request])
-        require_success(answer, who)
+            broker = self._instance.routes.find(topic).broker(queue.broker_name)
+            ClusterTopics(self._instance).create_group(group, broker)
+            peer, (answer,) = self._instance.ask_master(topic, queue.broker_name, [request])
+        require_success(answer, peer)
 
-    def settle(self, topic: str) -> None:
-        """Wait until what this client has sent can be read."""
-        acknowledged = self._directory.acknowledged
+    def await_visible(self, topic: str) -> None:
+        """Wait until what this client has sent to a topic can be read; 2 s at most."""
+        acknowledged = self._instance.acknowledged
 
         def maxima() -> dict[QueueRef, int]:
             found: dict[QueueRef, int] = {}
             for broker_name, queues in _by_broker(sorted(acknowledged.waiting(topic))):
-                requests = [
-                    Request(RequestCode.GET_MAX_OFFSET, _queue_fields(queue)) for queue in queues
-                ]
+                requests = [max_offset_request(queue) for queue in queues]
                 try:
-                    who, answers = self._directory.ask_master(topic, broker_name, requests)
+                    peer, answers = self._instance.ask_master(topic, broker_name, requests)
                 except UnavailableError:
                     continue
                 found.update(
-                    (queue, _offset(answer, who))
+                    (queue, _offset(answer, peer))
                     for queue, answer in zip(queues, answers, strict=True)
                 )
             return found
 
-        acknowledged.settle(topic, maxima)
+        acknowledged.await_visible(topic, maxima)
 
     def queue(self, topic: str, queue_id: int, broker_name: str | None) -> QueueRef:
         """Return the one queue that is meant; RequestError if there is none, or more than one."""
-        return pick_queue(self._directory.routes.find(check_topic(topic)), queue_id, broker_name)
-
-    def _bounds_on(
-        self, topic: str, broker_name: str, queues: Sequence[QueueRef]
-    ) -> dict[QueueRef, Bounds]:
-        """Min before max, so that a queue that grows or expires meanwhile is no longer, if less."""
-        requests = [
-            Request(code, _queue_fields(queue))
-            for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
-            for queue in queues
-        ]
-        who, answers = self._directory.ask_master(topic, broker_name, requests)
-        numbers = [max(0, _offset(answer, who)) for answer in answers]
-        pairs = zip(queues, numbers[: len(queues)], numbers[len(queues) :], strict=True)
-        return {
-            queue: (LogicalOffset(min(low, high)), LogicalOffset(high))
-            for queue, low, high in pairs
-        }
+        return pick_queue(self._instance.routes.find(check_topic(topic)), queue_id, broker_name)
 
 
 class StoreTimes:
-    """When messages of one queue were stored, by pulling them one at a time."""
+    """Store times of single messages of one queue, pulled one at a time."""
 
-    def __init__(self, directory: ClientInstance, queue: QueueRef) -> None:
-        self._directory = directory
+    def __init__(self, instance: ClientInstance, queue: QueueRef) -> None:
+        self._instance = instance
         self._queue = queue
-        group = directory.settings.consumer_group
+        group = instance.settings.consumer_group
         self._fields = pull_fields(queue, group, SubscriptionData())
 
     def of(self, offset: int) -> int:
-        """The store time of a message, in ms; OffsetRangeError if it is not there."""
+        """Return the store time of a message, in ms; OffsetRangeError if it is not there."""
         request = pull_request(self._fields, offset, 1)
-        who, (answer,) = self._directory.ask_master(
+        peer, (answer,) = self._instance.ask_master(
             self._queue.topic, self._queue.broker_name, [request]
         )
         if answer.code in (ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_RETRY_IMMEDIATELY):
-            text = f"Message {offset} of queue {self._queue} is gone; {who} says {answer.remark}."
+            text = f"Message {offset} of queue {self._queue} is gone; {peer} says {answer.remark}."
             raise OffsetRangeError(text, int(answer.ext.get("minOffset", -1)))
         if answer.code != ResponseCode.SUCCESS:
-            raise refusal(answer, who)
-        return decode_record(answer.body, name=who, verify=False).store_timestamp
+            raise refusal(answer, peer)
+        return decode_record(answer.body, name=peer, verify=False).store_timestamp
 
 
 def first_at(
     time_of: Callable[[int], int], timestamp_ms: int, low: int, high: int, guess: int
 ) -> int:
-    """The first offset of [low, high) whose time is at or after a time, else `high`.
+    """Return the first offset of [low, high) whose time is at or after a time, else `high`.
 
     Times must not go down. Two looks if the guess is right, else one for each halving.
 
@@ -235,17 +232,17 @@ def first_at(
 
 
 def pick_queue(route: TopicRoute, queue_id: int, broker_name: str | None) -> QueueRef:
-    """The readable queue with a number, on a broker if one is named."""
+    """Return the readable queue with a number, on a broker if one is named; else RequestError."""
     readable = route.readable()
-    same = [
+    candidates = [
         queue
         for queue in readable
         if queue.queue_id == queue_id and broker_name in (None, queue.broker_name)
     ]
-    if len(same) == 1:
-        return same[0]
-    if same:
-        names = ", ".join(queue.broker_name for queue in same)
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
+        names = ", ".join(queue.broker_name for queue in candidates)
         raise RequestError(
             f"Topic '{route.topic}' has a queue {queue_id} on each of {names}; name the broker."
         )
@@ -266,18 +263,9 @@ def _by_broker(queues: Sequence[QueueRef]) -> Iterable[tuple[str, list[QueueRef]
         yield name, list(group)
 
 
-def _queue_fields(queue: QueueRef) -> dict[str, str]:
-    return {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
-
-
-def _group_request(group: str, queue: QueueRef) -> Request:
-    fields = {"consumerGroup": group, **_queue_fields(queue), "setZeroIfNotFound": "false"}
-    return Request(RequestCode.QUERY_CONSUMER_OFFSET, fields)
-
-
-def _offset(answer: Command, who: str) -> int:
-    require_success(answer, who)
+def _offset(answer: Command, peer: str) -> LogicalOffset:
+    require_success(answer, peer)
     try:
-        return int(answer.ext["offset"])
+        return parse_offset(answer)
     except (KeyError, ValueError) as error:
-        raise refusal(answer, who) from error
+        raise refusal(answer, peer) from error

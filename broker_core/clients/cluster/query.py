@@ -1,8 +1,8 @@
-"""Finding messages of a cluster without reading queues: by key, by unique id, by offset id.
+"""Queries for messages of a cluster without reading queues: by key, by unique id, by offset id.
 
 Brokers look keys up by hash, so texts are compared here. Both kinds of message id look alike: an id
-is tried as a place first, at the broker that has the address in it, and as a unique key after that.
-Only brokers that are registered are asked, whatever address an id holds.
+is tried as an offset id first, at the broker that has the address in it, and as a unique id after
+that. Only registered brokers are asked, whatever address an id holds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.clients.cluster.client_instance import ClientInstance, asked
+from broker_core.clients.cluster.client_instance import ClientInstance, broker_label
 from broker_core.clients.cluster.pull.records import record_frames
 from broker_core.codec.decode import ALL_COLUMNS, decode, property_columns, schema_of
 from broker_core.codec.frames import FrameBatch
@@ -29,27 +29,26 @@ from broker_core.codec.property_names import (
     is_system_topic,
 )
 from broker_core.errors import MessageNotFoundError
-from broker_core.wire.remoting.command import Request, RequestCode, ResponseCode
+from broker_core.wire.remoting.command import ResponseCode
+from broker_core.wire.remoting.headers import query_message_request, view_message_request
 from broker_core.wire.remoting.route import parse_endpoint
 from broker_core.wire.remoting.status import refusal
-
-_FOREVER_MS = (1 << 63) - 1
 
 
 class ClusterQuery:
     """Questions to the brokers' indexes, by the names that the cluster knows.
 
-    `settle` waits until what was sent to a topic can be found.
+    `await_visible` waits until what was sent to a topic can be found.
     """
 
-    def __init__(self, directory: ClientInstance, settle: Callable[[str], None]) -> None:
-        self._directory = directory
-        self._settle = settle
+    def __init__(self, instance: ClientInstance, await_visible: Callable[[str], None]) -> None:
+        self._instance = instance
+        self._await_visible = await_visible
 
     def by_key(self, topic: str, key: str, limit: int) -> pa.Table:
         """Return messages with a key or a unique key, all columns, by physical offset."""
-        route = self._directory.routes.find(check_topic(topic), max_age_s=0.0)
-        self._settle(topic)
+        route = self._instance.routes.find(check_topic(topic), max_age_s=0.0)
+        self._await_visible(topic)
         tables = [self._by_key_on(share.broker_name, topic, key, limit) for share in route.shares]
         found = pa.concat_tables([_empty(), *tables])
         return found.sort_by([("physicalOffset", "ascending")]).slice(0, limit)
@@ -57,10 +56,9 @@ class ClusterQuery:
     def by_id(self, message_id: str, topics: Sequence[str]) -> pa.Table:
         """Return the message of some topics with an offset id or a unique id.
 
-        MessageNotFoundError if it is gone, or never was.
-
-        Copies of a message (half, delayed, retried) share its unique id: then the one in an
-        ordinary topic is meant, and of several the first that was stored.
+        MessageNotFoundError if it is gone, or never was. Copies of a message (half, delayed,
+        retried) share its unique id: then the one in an ordinary topic is meant, and of several
+        the first that was stored.
         """
         found = self._at_offset_id(message_id)
         if found is not None and found.column("topic")[0].as_py() in topics:
@@ -70,13 +68,13 @@ class ClusterQuery:
             if copies is not None:
                 return copies
         raise MessageNotFoundError(
-            f"No message with id {message_id} is on the cluster of {self._directory.name_servers}:"
+            f"No message with id {message_id} is on the cluster of {self._instance.name_servers}:"
             f" neither a unique id nor the offset id of a record that is still there."
         )
 
     def _by_unique_id(self, topic: str, message_id: str) -> pa.Table | None:
-        route = self._directory.name_servers.route(topic) if message_id else None
-        self._settle(topic)
+        route = self._instance.name_servers.route(topic) if message_id else None
+        self._await_visible(topic)
         for share in route.shares if route else ():
             found = self._by_key_on(share.broker_name, topic, message_id, 32)
             copies = found.filter(pc.equal(found["msgId"], message_id))
@@ -85,41 +83,31 @@ class ClusterQuery:
         return None
 
     def _by_key_on(self, broker_name: str, topic: str, key: str, limit: int) -> pa.Table:
-        request = Request(
-            RequestCode.QUERY_MESSAGE,
-            {
-                "topic": topic,
-                "key": key,
-                "maxNum": str(limit),
-                "beginTimestamp": "0",
-                "endTimestamp": str(_FOREVER_MS),
-                "bname": broker_name,
-            },
-        )
-        who, (answer,) = self._directory.ask_master(topic, broker_name, [request])
+        request = query_message_request(topic, broker_name, key, limit)
+        peer, (answer,) = self._instance.ask_master(topic, broker_name, [request])
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return _empty()
         if answer.code != ResponseCode.SUCCESS:
-            raise refusal(answer, who)
-        frames = record_frames(answer.body, who)
+            raise refusal(answer, peer)
+        frames = record_frames(answer.body, peer)
         return _table(_with_key(frames, key), topic, broker_name)
 
     def _at_offset_id(self, message_id: str) -> pa.Table | None:
-        place = parse_offset_id(message_id)
-        if place is None:
+        parsed = parse_offset_id(message_id)
+        if parsed is None:
             return None
-        store_host, physical_offset = place
+        store_host, physical_offset = parsed
         try:
             server = parse_endpoint(host_text(store_host))
         except ValueError:
-            return None  # What would be the port is none: a unique id.
-        for broker in self._directory.name_servers.cluster().values():
+            return None  # The bytes of the port are not one: this is a unique id.
+        for broker in self._instance.name_servers.cluster().values():
             if server not in broker.addresses.values():
                 continue
-            request = Request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(physical_offset)})
-            answer = self._directory.connections.call(server, request)
+            request = view_message_request(physical_offset)
+            answer = self._instance.connections.call(server, request)
             if answer.code == ResponseCode.SUCCESS:
-                frames = record_frames(answer.body, asked(broker.name, server))
+                frames = record_frames(answer.body, broker_label(broker.name, server))
                 table = _table(frames, None, broker.name)
                 is_named = pc.equal(table["offsetMsgId"], message_id.upper())
                 return table.filter(is_named) if pc.all(is_named).as_py() else None
@@ -127,7 +115,7 @@ class ClusterQuery:
 
 
 def _with_key(frames: FrameBatch, key: str) -> FrameBatch:
-    """The records that really have this key, or this unique key."""
+    """Return the records that have this very key or unique key, not only its hash."""
     columns = property_columns(frames, (KEYS, UNIQ_KEY))
     wanted = [
         unique == key or key in (keys or "").split(KEY_SEPARATOR)

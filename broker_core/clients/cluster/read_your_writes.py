@@ -1,8 +1,8 @@
-"""What this client has sent, and when it can be read.
+"""Read your writes: a client that sends and then reads sees its own messages.
 
-Brokers acknowledge a message before its queue shows it, usually some milliseconds before. Who sends
-and then reads with one client is not to notice: before offsets are told, and before a message is
-looked for, we wait until what was acknowledged here is visible.
+Brokers acknowledge a message when it is in the log, some milliseconds before its queue shows it.
+So the ends of queues that acknowledgements imply are kept here, and before offsets are told or a
+message is looked for, the client waits until the queues reach them, 2 s at most.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ _PATIENCE_MS = 2_000
 
 
 class ReadYourWrites:
-    """The ends of queues as acknowledgements told them, until they have been seen; thread-safe."""
+    """The ends of queues that acknowledgements imply, until they have been seen; thread-safe."""
 
     def __init__(self) -> None:
         self._ends: dict[QueueRef, int] = {}
         self._lock = threading.Lock()
 
     def note(self, queue: QueueRef, end: int) -> None:
-        """Messages up to `end` are stored in a queue."""
+        """Remember that messages up to `end` are stored in a queue."""
         with self._lock:
             self._ends[queue] = max(end, self._ends.get(queue, 0))
 
     def waiting(self, topic: str) -> set[QueueRef]:
-        """Queues of a topic of which something acknowledged has not been seen."""
+        """Return the queues of a topic that have not been seen to reach their known end."""
         with self._lock:
             return {queue for queue in self._ends if queue.topic == topic}
 
-    def settle(self, topic: str, maxima: Callable[[], Mapping[QueueRef, int]]) -> None:
-        """Look at a topic's queues until all that was acknowledged is there, or it takes too long.
+    def await_visible(self, topic: str, maxima: Callable[[], Mapping[QueueRef, int]]) -> None:
+        """Ask for the ends of a topic's queues until they show all that was acknowledged.
 
-        A queue that does not get there may have been deleted; it is not waited for again.
+        A queue that does not get there within 2 s may have been deleted; it is not waited for
+        again.
         """
         deadline, backoff = Deadline.after_ms(_PATIENCE_MS), Backoff(first_s=0.001)
         while waiting := self.waiting(topic):
@@ -45,7 +46,7 @@ class ReadYourWrites:
                 backoff.pause(deadline)
 
     def forget(self, topic: str) -> None:
-        """Wait for nothing of a topic any more: it was deleted."""
+        """Forget a topic that was deleted: its queues need not be waited for."""
         for queue in self.waiting(topic):
             self._ends.pop(queue, None)
 

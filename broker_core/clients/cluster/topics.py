@@ -1,17 +1,16 @@
 """Topics of a cluster: described by its routes, made and deleted on its masters.
 
 The number of queues that our API speaks of is the topic's whole number, spread evenly over the
-masters in the order of their names. The queues that can be written, sorted by broker and number,
-are the topic's lanes: where our API takes a single number to write to, it is the lane's, which on
-one broker is the queue's own number.
+masters in the order of their names. The writable queues, sorted by broker and number, are the
+topic's write queues: where our API takes a single number to write to, it is a write queue's, which
+on one broker is the queue's own number.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
-from broker_core.clients.cluster.client_instance import ClientInstance, asked
+from broker_core.clients.cluster.client_instance import ClientInstance, broker_label
 from broker_core.codec.legal_names import check_topic
 from broker_core.errors import (
     RequestError,
@@ -20,33 +19,36 @@ from broker_core.errors import (
     UnavailableError,
 )
 from broker_core.types import TopicInfo
-from broker_core.wire.remoting.command import Request, RequestCode, ResponseCode
+from broker_core.wire.remoting.command import ResponseCode
+from broker_core.wire.remoting.headers import (
+    create_group_request,
+    create_topic_request,
+    delete_topic_request,
+    topic_stats_request,
+)
 from broker_core.wire.remoting.route import MASTER, BrokerRoute, Endpoint, TopicRoute
 from broker_core.wire.remoting.status import refusal, require_success
-
-_TEMPLATE = "TBW102"
-_PERM_ALL = 6
 
 
 class ClusterTopics:
     """The topics of one cluster, by the names that the cluster knows them by."""
 
-    def __init__(self, directory: ClientInstance) -> None:
-        self._directory = directory
+    def __init__(self, instance: ClientInstance) -> None:
+        self._instance = instance
 
     def names(self) -> list[str]:
         """Return all topics, system topics included, sorted."""
-        return self._directory.name_servers.topics()
+        return self._instance.name_servers.topics()
 
     def describe(self, topic: str, patience_ms: int = 0) -> TopicInfo:
         """Return what the brokers say of a topic now; TopicNotFoundError if there is none.
 
         Brokers that restart are waited for, as long as `patience_ms`.
         """
-        return topic_info(self._directory.routes.await_brokers(check_topic(topic), patience_ms))
+        return topic_info(self._instance.routes.await_brokers(check_topic(topic), patience_ms))
 
     def create(self, topic: str, queues: int, *, exist_ok: bool) -> TopicInfo:
-        """Make a topic with so many queues in all; TopicExistsError unless `exist_ok`."""
+        """Make a topic with `queues` queues in all; TopicExistsError unless `exist_ok`."""
         check_topic(topic)
         _check_count(topic, queues)
         try:
@@ -62,8 +64,8 @@ class ClusterTopics:
         return found
 
     def add_queues(self, topic: str, total: int) -> TopicInfo:
-        """Let a topic have so many queues in all; RequestError if it has more."""
-        route = self._directory.routes.find(check_topic(topic), max_age_s=0.0)
+        """Let a topic have `total` queues in all; RequestError if it has more."""
+        route = self._instance.routes.find(check_topic(topic), max_age_s=0.0)
         _check_count(topic, total)
         has = {share.broker_name: share.write_queues for share in route.shares}
         if total < sum(has.values()):
@@ -76,34 +78,34 @@ class ClusterTopics:
         return self.describe(topic)
 
     def delete(self, topic: str) -> None:
-        """Let brokers, then name servers, forget a topic; TopicNotFoundError if there is none."""
-        route = self._directory.routes.find(check_topic(topic), max_age_s=0.0)
-        request = Request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        """Delete a topic on brokers, then name servers; TopicNotFoundError if there is none."""
+        route = self._instance.routes.find(check_topic(topic), max_age_s=0.0)
+        request = delete_topic_request(topic)
         for share in route.shares:
             broker = route.broker(share.broker_name)
             for server in broker.addresses.values():
-                answer = self._directory.connections.call(server, request)
+                answer = self._instance.connections.call(server, request)
                 if answer.code != ResponseCode.SUCCESS and self._has(server, topic):
-                    raise refusal(answer, asked(broker.name, server))
-        self._directory.name_servers.delete_topic(topic)
-        self._directory.routes.forget(topic)
-        self._directory.acknowledged.forget(topic)
+                    raise refusal(answer, broker_label(broker.name, server))
+        self._instance.name_servers.delete_topic(topic)
+        self._instance.routes.forget(topic)
+        self._instance.acknowledged.forget(topic)
 
     def _has(self, server: Endpoint, topic: str) -> bool:
-        """Whether a broker has a topic: some fail after the deletion, over their own statistics."""
-        request = Request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
-        answer = self._directory.connections.call(server, request)
+        """Return True if a broker has a topic.
+
+        Some brokers delete a topic and then answer with an error, over their own statistics.
+        """
+        answer = self._instance.connections.call(server, topic_stats_request(topic))
         return answer.code != ResponseCode.TOPIC_NOT_EXIST
 
-    def create_group(self, group: str, server_of: BrokerRoute) -> None:
+    def create_group(self, group: str, broker: BrokerRoute) -> None:
         """Make a consumer group on one broker with RocketMQ's default settings."""
-        body = json.dumps({"groupName": group}).encode()
-        request = Request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTION_GROUP, {}, body)
-        answer = self._directory.connections.call(server_of.master, request)
-        require_success(answer, asked(server_of.name, server_of.master))
+        answer = self._instance.connections.call(broker.master, create_group_request(group))
+        require_success(answer, broker_label(broker.name, broker.master))
 
     def _masters(self) -> dict[str, BrokerRoute]:
-        brokers = self._directory.name_servers.cluster()
+        brokers = self._instance.name_servers.cluster()
         masters = {name: broker for name, broker in brokers.items() if MASTER in broker.addresses}
         if not masters:
             raise UnavailableError("The cluster has no master broker; is it starting?")
@@ -113,14 +115,14 @@ class ClusterTopics:
         masters = self._masters()
         for name in sorted(counts):
             broker = masters.get(name, BrokerRoute(name))
-            answer = self._directory.connections.call(
-                broker.master, _create_request(topic, counts[name])
+            answer = self._instance.connections.call(
+                broker.master, create_topic_request(topic, counts[name])
             )
-            require_success(answer, asked(name, broker.master))
+            require_success(answer, broker_label(name, broker.master))
 
 
 def topic_info(route: TopicRoute) -> TopicInfo:
-    """What our API says of a topic; queue numbers are sums over brokers."""
+    """Return a topic as our API describes it; numbers of queues are sums over brokers."""
     readable, writable = route.readable(), route.writable()
     perm = 0
     for share in route.shares:
@@ -129,7 +131,7 @@ def topic_info(route: TopicRoute) -> TopicInfo:
 
 
 def spread(total: int, names: Mapping[str, object] | Sequence[str]) -> dict[str, int]:
-    """How many of `total` queues each broker gets; those that get none are left out.
+    """Return how many of `total` queues each broker gets; those that get none are left out.
 
     >>> spread(5, ["broker-b", "broker-a"]), spread(1, ["broker-b", "broker-a"])
     ({'broker-a': 3, 'broker-b': 2}, {'broker-a': 1})
@@ -138,7 +140,7 @@ def spread(total: int, names: Mapping[str, object] | Sequence[str]) -> dict[str,
 
 
 def grow(total: int, has: Mapping[str, int]) -> dict[str, int]:
-    """How many queues each broker has when the topic has grown to `total`; none loses any.
+    """Return how many queues each broker has when the topic has grown to `total`; none loses any.
 
     >>> grow(6, {"broker-a": 4, "broker-b": 0})
     {'broker-a': 4, 'broker-b': 2}
@@ -152,19 +154,3 @@ def grow(total: int, has: Mapping[str, int]) -> dict[str, int]:
 def _check_count(topic: str, queues: int) -> None:
     if not 1 <= queues <= 65536:
         raise RequestError(f"Topic '{topic}' can't have {queues} queues; 1 to 65536 are possible.")
-
-
-def _create_request(topic: str, queues: int) -> Request:
-    return Request(
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        {
-            "topic": topic,
-            "defaultTopic": _TEMPLATE,
-            "readQueueNums": str(queues),
-            "writeQueueNums": str(queues),
-            "perm": str(_PERM_ALL),
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": "0",
-            "order": "false",
-        },
-    )

@@ -28,8 +28,8 @@ SIGNATURE = "Signature"
 class SigningCredentials:
     """An access key and what proves it. Shows no secret, also in a traceback's variables.
 
-    >>> Credentials("reader", "hush", "hush too")
-    Credentials(access_key='reader')
+    >>> SigningCredentials("reader", "hush", "hush too")
+    SigningCredentials(access_key='reader')
     """
 
     access_key: str
@@ -39,7 +39,7 @@ class SigningCredentials:
     def sign(self, ext: Mapping[str, str], body: bytes) -> dict[str, str]:
         """The extension fields of a request with the signature among them.
 
-        >>> Credentials("ak", "sk").sign({"topic": "T"}, b"")["Signature"]
+        >>> SigningCredentials("ak", "sk").sign({"topic": "T"}, b"")["Signature"]
         'vX6jW2Q9g11lvMjNC+gReuZ8fTQ='
         """
         signed = {name: value for name, value in ext.items() if value}

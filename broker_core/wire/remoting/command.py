@@ -15,9 +15,11 @@ Body = bytes | memoryview
 LANGUAGE = "PYTHON"
 LANGUAGE_CODE = 3
 VERSION = 475
-"""5.3.1: new enough for standard JSON in routes, old enough never to be sent GO_AWAY."""
+"""5.3.1: new enough for standard JSON in routes (401), too old to be sent GO_AWAY (476)."""
 RELEASE_5 = 413
-"""5.0.0 calls itself so; what older brokers say needs a second look here and there."""
+"""5.0.0: some answers of older brokers need a second look."""
+TEMPLATE_TOPIC = "TBW102"
+"""The topic whose settings brokers take for topics that they create by themselves."""
 
 
 class CommandFlag(IntFlag):
@@ -31,7 +33,7 @@ _RESPONSE = int(CommandFlag.RESPONSE)  # a plain number: every answer is looked 
 
 
 class RequestCode(IntEnum):
-    """What a client of ours asks for."""
+    """Requests of the clients here; `Request.name` shows others as numbers."""
 
     PULL_MESSAGE = 11
     QUERY_MESSAGE = 12
@@ -42,7 +44,6 @@ class RequestCode(IntEnum):
     GET_MAX_OFFSET = 30
     GET_MIN_OFFSET = 31
     VIEW_MESSAGE_BY_ID = 33
-    END_TRANSACTION = 37
     GET_ALL_CONSUMER_OFFSET = 43
     GET_ROUTE_BY_TOPIC = 105
     GET_BROKER_CLUSTER_INFO = 106

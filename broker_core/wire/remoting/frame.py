@@ -202,22 +202,6 @@ class FrameReader:
             self._start, self._end = 0, len(rest)
 
 
-def decode_frame(frame: bytes) -> Command:
-    """The command of one whole frame; MalformedFrameError if it is none."""
-    reader = FrameReader(max(len(frame), 8))
-    commands: list[Command] = []
-    at = 0
-    while at < len(frame):
-        space = reader.space()
-        count = min(len(space), len(frame) - at)
-        space[:count] = frame[at : at + count]
-        commands += reader.feed(count)
-        at += count
-    if len(commands) != 1:
-        raise MalformedFrameError(f"{len(frame)} bytes hold {len(commands)} whole frames, not one")
-    return commands[0]
-
-
 def _command(frame: memoryview, *, copies: bool) -> Command:
     _, mark = _LENGTHS.unpack_from(frame)
     end = _LENGTHS.size + (mark & _HEADER_MASK)

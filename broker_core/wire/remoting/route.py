@@ -2,6 +2,17 @@
 
 A broker is a name and the addresses of its replicas by id; 0 is the master. Queues are readable if
 the topic's permission on that broker has bit 4, writable if it has bit 2 and there is a master.
+
+Questions to name servers, and the JSON of their answers:
+
+    GET_ROUTE_BY_TOPIC                    topic, acceptStandardJsonOnly
+        {"brokerDatas": [{"brokerName", "cluster", "brokerAddrs": {id: "host:port"}}],
+         "queueDatas": [{"brokerName", "readQueueNums", "writeQueueNums", "perm"}]}
+    GET_BROKER_CLUSTER_INFO               -
+        {"brokerAddrTable": {name: as in brokerDatas}}
+    GET_ALL_TOPIC_LIST_FROM_NAME_SERVER   -
+        {"topicList": [name]}
+    DELETE_TOPIC_IN_NAME_SERVER           topic
 """
 
 from __future__ import annotations
@@ -12,6 +23,7 @@ from typing import Any, NamedTuple
 
 from broker_core.errors import UnavailableError, UnsupportedError
 from broker_core.types import QueueRef
+from broker_core.wire.remoting.command import Body, Request, RequestCode
 from broker_core.wire.remoting.lenient_json import parse_json
 
 MASTER = 0
@@ -20,7 +32,7 @@ PERM_WRITE = 2
 
 
 class Endpoint(NamedTuple):
-    """One server. The host of an IPv6 address has no brackets."""
+    """The address of one server. The host of an IPv6 address has no brackets."""
 
     host: str
     port: int
@@ -30,7 +42,7 @@ class Endpoint(NamedTuple):
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """The server that a text names; ValueError if it names none.
+    """Return the server that a text names; ValueError if it names none.
 
     >>> parse_endpoint("10.0.0.5:10911"), parse_endpoint("[::1]:9876")
     (Endpoint(host='10.0.0.5', port=10911), Endpoint(host='::1', port=9876))
@@ -45,7 +57,7 @@ def parse_endpoint(text: str) -> Endpoint:
 
 @dataclass(frozen=True)
 class BrokerRoute:
-    """One broker: its replicas' addresses by id. Without any it is known and not there."""
+    """One broker: its replicas' addresses by id. A broker without any is known, but down."""
 
     name: str
     cluster: str = ""
@@ -53,7 +65,7 @@ class BrokerRoute:
 
     @property
     def master(self) -> Endpoint:
-        """Where its master is; UnavailableError if there is none."""
+        """Address of its master; UnavailableError if there is none."""
         if MASTER not in self.addresses:
             raise UnavailableError(
                 f"Broker {self.name} has no master that is registered with the name servers."
@@ -62,7 +74,7 @@ class BrokerRoute:
         return self.addresses[MASTER]
 
     def replica(self, broker_id: int) -> Endpoint:
-        """The replica with an id, or else the next one, or else any."""
+        """Return the address of the replica with an id, or else the next one, or else any."""
         for wanted in (broker_id, broker_id + 1):
             if wanted in self.addresses:
                 return self.addresses[wanted]
@@ -71,7 +83,7 @@ class BrokerRoute:
 
 @dataclass(frozen=True)
 class TopicShare:
-    """What one broker holds of a topic."""
+    """The queues that one broker holds of a topic."""
 
     broker_name: str
     read_queues: int
@@ -81,7 +93,7 @@ class TopicShare:
 
 @dataclass(frozen=True)
 class TopicRoute:
-    """Who holds a topic. `absent` are brokers that held it and can't be found now."""
+    """The brokers that hold a topic. `absent` ones held it and are not registered now."""
 
     topic: str
     shares: tuple[TopicShare, ...]
@@ -89,7 +101,7 @@ class TopicRoute:
     absent: frozenset[str] = frozenset()
 
     def readable(self) -> list[QueueRef]:
-        """All queues that can be read, sorted."""
+        """Return all queues that can be read, sorted."""
         return sorted(
             QueueRef(self.topic, share.broker_name, number)
             for share in self.shares
@@ -98,7 +110,7 @@ class TopicRoute:
         )
 
     def writable(self) -> list[QueueRef]:
-        """All queues that can be written, sorted; absent brokers' queues among them."""
+        """Return all queues that can be written, sorted; absent brokers' queues among them."""
         return sorted(
             QueueRef(self.topic, share.broker_name, number)
             for share in self.shares
@@ -107,11 +119,11 @@ class TopicRoute:
         )
 
     def broker(self, name: str) -> BrokerRoute:
-        """A broker by name; without addresses if it is unknown or absent."""
+        """Return a broker by name; without addresses if it is unknown or absent."""
         return self.brokers.get(name) or BrokerRoute(name)
 
     def with_absent(self, known: TopicRoute, names: frozenset[str]) -> TopicRoute:
-        """This route with brokers of an earlier one added as absent."""
+        """Return this route with brokers of an earlier one added as absent."""
         missing = [share for share in known.shares if share.broker_name in names]
         shares = sorted((*self.shares, *missing), key=lambda share: share.broker_name)
         return TopicRoute(self.topic, tuple(shares), self.brokers, names)
@@ -120,8 +132,39 @@ class TopicRoute:
         return name in self.absent or MASTER in self.broker(name).addresses
 
 
-def parse_route(topic: str, body: bytes | memoryview) -> TopicRoute:
-    """A name server's answer; ValueError, KeyError or TypeError if it is not one."""
+def route_request(topic: str) -> Request:
+    """Return the question for the route of a topic; TOPIC_NOT_EXIST if a name server has none."""
+    return Request(
+        RequestCode.GET_ROUTE_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
+    )
+
+
+def cluster_info_request() -> Request:
+    """Return the question for all registered brokers."""
+    return Request(RequestCode.GET_BROKER_CLUSTER_INFO)
+
+
+def topic_list_request() -> Request:
+    """Return the question for the names of all topics."""
+    return Request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAME_SERVER)
+
+
+def delete_route_request(topic: str) -> Request:
+    """Return the request that lets a name server forget a topic."""
+    return Request(RequestCode.DELETE_TOPIC_IN_NAME_SERVER, {"topic": topic})
+
+
+def parse_topic_list(body: Body) -> list[str]:
+    """Return the names of all topics, sorted; errors as for `parse_route`."""
+    return sorted(set(parse_json(body)["topicList"]))
+
+
+def parse_route(topic: str, body: Body) -> TopicRoute:
+    """Return the route in an answer.
+
+    ValueError, KeyError, TypeError or AttributeError if the body holds none; UnsupportedError for a
+    static topic.
+    """
     document = parse_json(body)
     if document.get("topicQueueMappingByBroker"):
         raise UnsupportedError(
@@ -145,8 +188,8 @@ def parse_route(topic: str, body: bytes | memoryview) -> TopicRoute:
     )
 
 
-def parse_cluster_info(body: bytes | memoryview) -> dict[str, BrokerRoute]:
-    """All registered brokers by name; errors as for `parse_route`."""
+def parse_cluster_info(body: Body) -> dict[str, BrokerRoute]:
+    """Return all registered brokers by name; errors as for `parse_route`."""
     table = parse_json(body).get("brokerAddrTable") or {}
     brokers = [_parse_broker(entry) for entry in table.values()]
     return {broker.name: broker for broker in brokers}

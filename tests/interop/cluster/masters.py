@@ -56,14 +56,14 @@ def two_masters(scratch: Path) -> Iterator[Cluster]:
                 process.kill()
 
 
-def batch(lanes: NDArray[np.int32], prefix: str) -> MessageBatch:
-    """A message for each lane, with unique keys that begin with the prefix."""
-    count = len(lanes)
+def batch(write_queues: NDArray[np.int32], prefix: str) -> MessageBatch:
+    """A message for each write queue, with unique keys that begin with the prefix."""
+    count = len(write_queues)
     keys = pa.array([f"{prefix}-{number}" for number in range(count)])
     return MessageBatch(
         topics=[TOPIC],
         topic_codes=np.zeros(count, dtype=np.int32),
-        queue_ids=lanes,
+        queue_ids=write_queues,
         bodies=pa.array([b"body %d" % number for number in range(count)], type=pa.binary()),
         properties=join_properties([("UNIQ_KEY", keys)], count),
     )

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from broker_core.wire.remoting.command import Command
-from broker_core.wire.remoting.frame import HeaderForm, decode_frame, encode_frame
+from broker_core.wire.remoting.frame import HeaderForm, encode_frame
 from tests.interop.kit import peers
+from tests.kit.remoting import decode_frame
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 

@@ -26,7 +26,7 @@ BODIES = [f"body {number} ".encode() * (1 + number % 50) for number in range(COU
 KINDS: tuple[Compression, ...] = ("none", "zlib", "lz4", "zstd")
 
 
-def batch(topic: str, lanes: list[int]) -> MessageBatch:
+def batch(topic: str, write_queues: list[int]) -> MessageBatch:
     """Messages with all columns, compressed in four ways in four stretches."""
     kinds = [KINDS[number * len(KINDS) // COUNT] for number in range(COUNT)]
     packed = [compress(body, kind) for body, kind in zip(BODIES, kinds, strict=True)]
@@ -39,7 +39,7 @@ def batch(topic: str, lanes: list[int]) -> MessageBatch:
     return MessageBatch(
         topics=[topic],
         topic_codes=np.zeros(COUNT, dtype=np.int32),
-        queue_ids=np.array(lanes, dtype=np.int32),
+        queue_ids=np.array(write_queues, dtype=np.int32),
         bodies=pa.array(packed, type=pa.binary()),
         properties=join_properties(texts, COUNT),
         born_timestamps=1_700_000_000_000,
@@ -52,27 +52,23 @@ def batch(topic: str, lanes: list[int]) -> MessageBatch:
 def test_official_client_reads_what_we_send(
     version: str, name_server: NameServer, tmp_path: Path
 ) -> None:
-    lanes = [number % QUEUES for number in range(COUNT)]
+    write_queues = [number % QUEUES for number in range(COUNT)]
 
     with (
         Broker(tmp_path / "store", name_server, tmp_path, version=version) as broker,
         opened(name_server.address) as ours,
     ):
         _manage_topics(ours)
-        placed = ours.append(batch("Batch", lanes))
+        placed = ours.append(batch("Batch", write_queues))
         single = ours.send("Single", b"one", tags="T", keys=["a", "b"], properties={"p": "1"})
         delayed = ours.send("Single", b"soon", delay_level=1)
-        halves = ours.prepare(batch("Halves", lanes).slice(0, 30), "deciders")
-        ours.end(halves[:10], is_commit=True)
-        ours.end(halves[10:20], is_commit=False)
         await_count(ours, "Single", 2)
-        await_count(ours, "Halves", 10)
         found = dump(broker)["topics"]
         broker.kill()
 
     assert _bodies(found["Batch"]) == [
-        [(number, _digest(BODIES[number])) for number in range(lane, COUNT, QUEUES)]
-        for lane in range(QUEUES)
+        [(number, _digest(BODIES[number])) for number in range(write_queue, COUNT, QUEUES)]
+        for write_queue in range(QUEUES)
     ]
     messages = [
         message for queue in found["Batch"]["queues"].values() for message in queue["messages"]
@@ -91,13 +87,11 @@ def test_official_client_reads_what_we_send(
     assert (one["uniqKey"], one["msgId"]) == (single.msg_id, single.offset_msg_id)
     assert (one["tags"], one["keys"], one["properties"]["p"]) == ("T", "a b", "1")
     assert soon["uniqKey"] == delayed.msg_id
-    committed = [m for queue in found["Halves"]["queues"].values() for m in queue["messages"]]
-    assert sorted(message["flag"] for message in committed) == list(range(10))
 
 
 def _manage_topics(ours: ClusterBroker) -> None:
     """Make, grow and delete topics, and see each step."""
-    for topic in ("Batch", "Single", "Halves", "Gone"):
+    for topic in ("Batch", "Single", "Gone"):
         ours.create_topic(topic, 1 if topic == "Single" else QUEUES)
     with pytest.raises(TopicExistsError):
         ours.create_topic("Batch")

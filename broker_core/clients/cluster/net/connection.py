@@ -23,10 +23,9 @@ from dataclasses import dataclass
 from broker_core.clients.cluster.settings import ClusterSettings
 from broker_core.errors import BrokerError, UnavailableError
 from broker_core.retry import Deadline
-from broker_core.wire.remoting.command import Command, CommandFlag, Request
+from broker_core.wire.remoting.command import Command, Request
 from broker_core.wire.remoting.frame import (
     FrameReader,
-    HeaderForm,
     MalformedFrameError,
     RemotingProtocolError,
     encode_frame,
@@ -63,16 +62,10 @@ class PendingRequest:
 class RemotingConnection:
     """An open connection; thread-safe. UnavailableError if the server can't be reached."""
 
-    def __init__(
-        self,
-        server: Endpoint,
-        settings: ClusterSettings,
-        form: HeaderForm = HeaderForm.JSON,
-    ) -> None:
+    def __init__(self, server: Endpoint, settings: ClusterSettings) -> None:
         self.server = server
         self.process_id = os.getpid()
         self._settings = settings
-        self._form = form
         self._socket = _connect(server, settings)
         self._reader = FrameReader(settings.max_frame_bytes)
         self._pending: dict[int, PendingRequest] = {}
@@ -98,7 +91,7 @@ class RemotingConnection:
             frames = []
             for request in requests:
                 pending = PendingRequest(request, self._next_opaque(), deadline)
-                frames.append(self._encode(request, pending.opaque, 0))
+                frames.append(self._encode(request, pending.opaque))
                 self._pending[pending.opaque] = pending
                 started.append(pending)
             self._send(b"".join(frames), deadline)
@@ -131,12 +124,6 @@ class RemotingConnection:
         """Send all requests, then wait for all answers, in the order of the requests."""
         return [self.finish(pending) for pending in self.start_all(requests, timeout_ms)]
 
-    def send_oneway(self, request: Request) -> None:
-        """Send a request that no server answers."""
-        deadline = Deadline.after_ms(self._settings.request_timeout_ms)
-        with self._send_lock:
-            self._send(self._encode(request, self._next_opaque(), CommandFlag.ONEWAY), deadline)
-
     @property
     def is_usable(self) -> bool:
         """Whether it is worth sending on: not broken, not another process's, not hung up on."""
@@ -156,17 +143,17 @@ class RemotingConnection:
         self._opaque = self._opaque % _MAX_OPAQUE + 1
         return self._opaque
 
-    def _encode(self, request: Request, opaque: int, flag: int) -> bytes:
+    def _encode(self, request: Request, opaque: int) -> bytes:
         code, ext, body, shared = request
         credentials = self._settings.credentials
-        if shared is not None and credentials is None and self._form is HeaderForm.JSON:
-            command = Command(code, opaque, flag, ext, body)
-            return encode_frame(command, shared=shared.members)
-        if shared is not None:
+        members = ""
+        if shared is not None and credentials is None:
+            members = shared.members
+        elif shared is not None:
             ext = {**shared.fields, **ext}
         if credentials is not None:
             ext = credentials.sign(ext, body)
-        return encode_frame(Command(code, opaque, flag, ext, body), self._form)
+        return encode_frame(Command(code, opaque, 0, ext, body), shared=members)
 
     def _expire(self, pendings: Collection[PendingRequest]) -> PendingRequest:
         late = min(pendings, key=lambda pending: pending.deadline.at_s)

@@ -51,7 +51,7 @@ class BatchBuilder:
     """Collects replies in order of offsets and gives batches within both limits."""
 
     queue: QueueRef
-    who: str
+    peer: str
     is_dense: bool
     batch_rows: int
     batch_bytes: int
@@ -86,7 +86,7 @@ class BatchBuilder:
         try:
             heads = record_heads(joined)
         except ValueError as error:
-            raise broken_records(self.who, error) from error
+            raise broken_records(self.peer, error) from error
         if heads.flags & _INNER_BATCH:
             raise UnsupportedError(
                 f"Queue {self.queue} holds batches as single records (queue.type=BatchCQ), which"
@@ -99,7 +99,7 @@ class BatchBuilder:
             offsets=heads.offsets,
             queue=self.queue,
             next_offset=replies[-1].end,
-            name=self.who,
+            name=self.peer,
             verify=self.verify,
         )
         self._check(frames, replies[0].start)
@@ -116,7 +116,7 @@ class BatchBuilder:
             low, high = int(offsets[0]), int(offsets[-1])
             if low < first or high >= frames.next_offset or bool((np.diff(offsets) <= 0).any()):
                 raise RemotingProtocolError(
-                    f"{self.who} sent messages {low} to {high} of queue {frames.queue} when asked"
+                    f"{self.peer} sent messages {low} to {high} of queue {frames.queue} when asked"
                     f" for {first} to {frames.next_offset - 1}."
                 )
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from broker_core.clients.cluster.client_instance import ClientInstance, asked
+from broker_core.clients.cluster.client_instance import ClientInstance, broker_label
 from broker_core.clients.cluster.net.connection import PendingRequest, RemotingConnection
 from broker_core.clients.cluster.pull.batch import BatchBuilder, PullReply, cut_behind
 from broker_core.clients.cluster.pull.records import broken_records, record_starts
@@ -68,13 +68,13 @@ class Puller:
 
     def __init__(
         self,
-        directory: ClientInstance,
+        instance: ClientInstance,
         wanted: OffsetRange,
         message_filter: MessageFilter | None,
         limits: BatchLimits,
     ) -> None:
-        settings = directory.settings
-        self._directory = directory
+        settings = instance.settings
+        self._instance = instance
         self._wanted = wanted
         subscription = SubscriptionData.of(message_filter)
         self._is_filtered = not subscription.is_everything
@@ -87,10 +87,10 @@ class Puller:
             settings.pulls_in_flight,
             settings.pull_bytes_in_flight,
         )
-        self._who = str(wanted.queue)
+        self._peer = str(wanted.queue)
         self._builder = BatchBuilder(
             wanted.queue,
-            self._who,
+            self._peer,
             not self._is_filtered,
             limits.rows,
             limits.size_bytes,
@@ -166,18 +166,18 @@ class Puller:
         return True
 
     def _be_patient(self) -> None:
-        self._patience = Deadline.after_ms(self._directory.settings.pull_timeout_ms)
+        self._patience = Deadline.after_ms(self._instance.settings.pull_timeout_ms)
 
     def _reply(self, span: PullSpan[PullReply], answer: Command) -> PullReply | None:
         """The messages of an answer, or None to ask again after a pause."""
         if answer.code not in _PULL_CODES:
-            raise refusal(answer, self._who)
+            raise refusal(answer, self._peer)
         try:
             found = parse_pull_answer(answer)
             self._require_range(span, found)
             reply = self._records(span, found)
         except (KeyError, ValueError) as error:
-            raise broken_records(self._who, error) from error
+            raise broken_records(self._peer, error) from error
         if reply is None:
             self._not_here(found)
             return None
@@ -226,7 +226,7 @@ class Puller:
             if self._short_since.has_passed:
                 raise self._beyond_end(found)
         self._last_failure = UnavailableError(
-            f"{self._who} has messages {found.minimum} to {found.maximum - 1} of queue"
+            f"{self._peer} has messages {found.minimum} to {found.maximum - 1} of queue"
             f" {self._wanted.queue} and gives none from {self._window.first} on."
         )
         self._broker_id = MASTER
@@ -238,7 +238,7 @@ class Puller:
 
     def _too_late(self) -> UnavailableError:
         wanted, first = self._wanted, self._window.first
-        patience_s = self._directory.settings.pull_timeout_ms / 1000
+        patience_s = self._instance.settings.pull_timeout_ms / 1000
         return UnavailableError(
             f"Messages {first} to {wanted.end - 1} of queue {wanted.queue} did not come within"
             f" {patience_s:g} s (pullTimeoutMs). {self._last_failure or ''}".rstrip()
@@ -250,13 +250,13 @@ class Puller:
             return self._connection
         queue = self._wanted.queue
         max_age_s = 0.0 if self._last_failure is not None else MAX_AGE_S
-        broker = self._directory.routes.find(queue.topic, max_age_s).broker(queue.broker_name)
+        broker = self._instance.routes.find(queue.topic, max_age_s).broker(queue.broker_name)
         server = broker.replica(self._broker_id) if self._broker_id != MASTER else broker.master
         connected_id = self._broker_id
         self._leave()
         self._broker_id = self._connected_id = connected_id
-        self._who = self._builder.who = asked(queue.broker_name, server)
-        self._connection = self._directory.connections.to(server)
+        self._peer = self._builder.peer = broker_label(queue.broker_name, server)
+        self._connection = self._instance.connections.to(server)
         return self._connection
 
     def _leave(self) -> None:

@@ -88,22 +88,22 @@ def _heads_compiled(body: Body) -> RecordHeads | None:
     return RecordHeads(starts[:found].copy(), sizes[:found].copy(), offsets[:found].copy(), flags)
 
 
-def record_frames(body: Body, who: str) -> FrameBatch:
+def record_frames(body: Body, peer: str) -> FrameBatch:
     """The records of an answer, of any queues; RemotingProtocolError if it is broken."""
     try:
         heads = record_heads(body)
     except ValueError as error:
-        raise broken_records(who, error) from error
+        raise broken_records(peer, error) from error
     return FrameBatch(
         buffer=np.frombuffer(body, dtype=np.uint8),
         starts=heads.starts,
         sizes=heads.sizes,
         offsets=heads.offsets,
-        name=who,
+        name=peer,
         verify=True,
     )
 
 
-def broken_records(who: str, error: Exception) -> RemotingProtocolError:
+def broken_records(peer: str, error: Exception) -> RemotingProtocolError:
     """The error for an answer that is no row of records."""
-    return RemotingProtocolError(f"{who} sent records that do not fit together: {error}.")
+    return RemotingProtocolError(f"{peer} sent records that do not fit together: {error}.")

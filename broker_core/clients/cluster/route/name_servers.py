@@ -1,7 +1,7 @@
 """Name servers: independent of each other, each with its own view of the cluster.
 
-Any one of them can answer; what one does not know another may. The one that answered last is asked
-first. What must reach all of them, the end of a topic, is sent to each.
+Any one of them can answer; a topic that one does not know another may. The one that answered last
+is asked first. The deletion of a topic, which must reach all of them, is sent to each.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ from collections.abc import Iterator, Sequence
 
 from broker_core.clients.cluster.net.connection import RemotingConnections
 from broker_core.errors import BrokerError, UnavailableError
-from broker_core.wire.remoting.command import Command, Request, RequestCode, ResponseCode
+from broker_core.wire.remoting.command import Command, Request, ResponseCode
 from broker_core.wire.remoting.frame import RemotingProtocolError
-from broker_core.wire.remoting.lenient_json import parse_json
 from broker_core.wire.remoting.route import (
     BrokerRoute,
     Endpoint,
     TopicRoute,
+    cluster_info_request,
+    delete_route_request,
     parse_cluster_info,
     parse_route,
+    parse_topic_list,
+    route_request,
+    topic_list_request,
 )
 from broker_core.wire.remoting.status import refusal, require_success
 
@@ -39,30 +43,28 @@ class NameServers:
         return ", ".join(map(str, self._servers))
 
     def topics(self) -> list[str]:
-        """Names of all topics, system topics included, sorted."""
-        request = Request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAME_SERVER)
+        """Return the names of all topics, system topics included, sorted."""
+        request = topic_list_request()
         server, answer = self._ask(request)
-        require_success(answer, _asked(server))
+        require_success(answer, _label(server))
         try:
-            return sorted(set(parse_json(answer.body)["topicList"]))
+            return parse_topic_list(answer.body)
         except _BAD_BODY as error:
             raise _odd(server, request, error) from error
 
     def cluster(self) -> dict[str, BrokerRoute]:
-        """All registered brokers by name."""
-        request = Request(RequestCode.GET_BROKER_CLUSTER_INFO)
+        """Return all registered brokers by name."""
+        request = cluster_info_request()
         server, answer = self._ask(request)
-        require_success(answer, _asked(server))
+        require_success(answer, _label(server))
         try:
             return parse_cluster_info(answer.body)
         except _BAD_BODY as error:
             raise _odd(server, request, error) from error
 
     def route(self, topic: str) -> TopicRoute | None:
-        """The route of a topic, or None if no name server knows it."""
-        request = Request(
-            RequestCode.GET_ROUTE_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
-        )
+        """Return the route of a topic, or None if no name server knows it."""
+        request = route_request(topic)
         failure: BrokerError | None = None
         for server, answer in self._answers(request):
             if answer.code == ResponseCode.SUCCESS:
@@ -71,22 +73,21 @@ class NameServers:
                 except _BAD_BODY as error:
                     raise _odd(server, request, error) from error
             if answer.code != ResponseCode.TOPIC_NOT_EXIST:
-                failure = refusal(answer, _asked(server))
+                failure = refusal(answer, _label(server))
         if failure is not None:
             raise failure
         return None
 
     def delete_topic(self, topic: str) -> None:
         """Let every name server that can be reached forget a topic."""
-        request = Request(RequestCode.DELETE_TOPIC_IN_NAME_SERVER, {"topic": topic})
-        for server, answer in self._answers(request):
-            require_success(answer, _asked(server))
+        for server, answer in self._answers(delete_route_request(topic)):
+            require_success(answer, _label(server))
 
     def _ask(self, request: Request) -> tuple[Endpoint, Command]:
         return next(self._answers(request))
 
     def _answers(self, request: Request) -> Iterator[tuple[Endpoint, Command]]:
-        """The answers of those that can be reached; UnavailableError if none can."""
+        """Yield the answers of those that can be reached; UnavailableError if none can."""
         failures: list[BrokerError] = []
         first = self._first
         for distance in range(len(self._servers)):
@@ -110,7 +111,7 @@ def _unreachable(failures: Sequence[BrokerError]) -> BrokerError:
     return UnavailableError(text)
 
 
-def _asked(server: Endpoint) -> str:
+def _label(server: Endpoint) -> str:
     return f"Name server {server}"
 
 

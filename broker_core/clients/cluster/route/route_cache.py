@@ -1,4 +1,4 @@
-"""Routes that are remembered: looked up again when they grow old, or when a broker goes missing.
+"""The route cache: routes are looked up again when they are 30 s old, or when a send fails.
 
 A broker that is down vanishes from routes, and a topic without any broker looks as if it did not
 exist. A reader must not take that for deletion, so what this process has seen before counts: a
@@ -20,11 +20,11 @@ from broker_core.wire.remoting.route import TopicRoute
 MAX_AGE_S = 30.0
 _NEVER = float("-inf")
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class RouteCache:
-    """The routes of topics that this process has asked for; thread-safe."""
+    """Routes of the topics that this process has asked for; thread-safe."""
 
     def __init__(
         self, name_servers: NameServers, clock: Callable[[], float] = time.monotonic
@@ -34,7 +34,10 @@ class RouteCache:
         self._known: dict[str, tuple[float, TopicRoute]] = {}
 
     def find(self, topic: str, max_age_s: float = MAX_AGE_S) -> TopicRoute:
-        """The route of a topic, at most so old; 0 insists on an answer from a name server.
+        """Return the route of a topic, not older than `max_age_s`.
+
+        0 insists on an answer from a name server; any other age lets an older route serve while no
+        name server can be asked.
 
         Raises:
             TopicNotFoundError: No broker holds the topic.
@@ -49,14 +52,14 @@ class RouteCache:
         except UnavailableError:
             if known is None or max_age_s <= 0:
                 raise
-            route = known  # Name servers come and go; who holds the topic hardly changes.
+            route = known  # Name servers come and go; the brokers of a topic hardly change.
         self._known[topic] = now, route
         return route
 
     def await_brokers(self, topic: str, patience_ms: int) -> TopicRoute:
-        """The route of a topic as it is now; brokers that are absent have so long to come back.
+        """Return the route of a topic as it is now; wait `patience_ms` for absent brokers.
 
-        They have it only while a name server answers: an address may simply be wrong.
+        Waiting ends at once when no name server answers: the address may simply be wrong.
         """
         deadline, backoff = Deadline.after_ms(patience_ms), Backoff()
         while True:
@@ -95,7 +98,7 @@ class RouteCache:
         if not absent or known is None:
             return found
         if known.absent != absent:
-            _log.warning("absent topic=%s brokers=%s", topic, ",".join(sorted(absent)))
+            log.warning("event=absent topic=%s brokers=%s", topic, ",".join(sorted(absent)))
         return found.with_absent(known, absent)
 
 
@@ -107,8 +110,8 @@ def _no_topic(topic: str, name_servers: NameServers) -> TopicNotFoundError:
 
 
 def _all_absent(topic: str, absent: frozenset[str]) -> UnavailableError:
-    who = f"of {', '.join(sorted(absent))} " if absent else ""
+    peer = f"of {', '.join(sorted(absent))} " if absent else ""
     return UnavailableError(
-        f"No broker {who}is registered with the name servers, so nothing can be said of topic"
+        f"No broker {peer}is registered with the name servers, so nothing can be said of topic"
         f" '{topic}'. Are the brokers down, or restarting?"
     )

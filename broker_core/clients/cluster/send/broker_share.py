@@ -1,4 +1,7 @@
-"""One broker's share of a batch being sent: queues side by side, one piece of each in flight."""
+"""One broker's share of a batch: queues side by side, one send unit of each in flight.
+
+Next step down: wire/remoting/send_message.py makes the request, net/connection.py carries it.
+"""
 
 from __future__ import annotations
 
@@ -9,35 +12,35 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from broker_core.clients.cluster.net.connection import PendingRequest, RemotingConnection
-from broker_core.clients.cluster.route.fault_tolerance import FaultTolerance
 from broker_core.clients.cluster.send.plan import SendUnit
-from broker_core.clients.cluster.send.request import (
+from broker_core.clients.cluster.send.queue_selection import FaultTolerance
+from broker_core.errors import BrokerError, IllegalMessageError, UnavailableError
+from broker_core.types import QueueRef
+from broker_core.wire.remoting.command import Command, Request, ResponseCode
+from broker_core.wire.remoting.frame import RemotingProtocolError
+from broker_core.wire.remoting.send_message import (
     STORED,
     SendAnswer,
     parse_send_answer,
     send_request,
 )
-from broker_core.errors import BrokerError, UnavailableError
-from broker_core.types import QueueRef
-from broker_core.wire.remoting.command import Command, ResponseCode
-from broker_core.wire.remoting.frame import RemotingProtocolError
 from broker_core.wire.remoting.status import refusal
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
 class SendReceipt:
-    """A piece that a broker has acknowledged, and where."""
+    """A send unit that a broker has acknowledged, its queue, and the acknowledgement."""
 
-    piece: SendUnit
+    unit: SendUnit
     queue: QueueRef
     answer: SendAnswer
 
 
 @dataclass
 class ShareOutcome:
-    """What became of a share. `unsure` counts messages whose answer was lost."""
+    """The result of sending a share. `unsure` counts messages whose answer was lost."""
 
     receipts: list[SendReceipt] = field(default_factory=list)
     failed: list[SendUnit] = field(default_factory=list)
@@ -46,33 +49,39 @@ class ShareOutcome:
 
 
 class BrokerShare:
-    """Pieces for queues of one broker. Failed pieces are handed back in their order."""
+    """Send units for queues of one broker. Failed units are handed back in their order.
+
+    At most `window` queues have a unit in flight at a time.
+    """
 
     def __init__(self, share: Iterable[tuple[SendUnit, QueueRef]], group: str, window: int) -> None:
         self.outcome = ShareOutcome()
         self._group = group
         self._window = window
         self._queues: dict[QueueRef, deque[SendUnit]] = {}
-        for piece, queue in share:
-            self._queues.setdefault(queue, deque()).append(piece)
+        for unit, queue in share:
+            self._queues.setdefault(queue, deque()).append(unit)
         self._idle = deque(self._queues)
         self._in_flight: dict[PendingRequest, QueueRef] = {}
         self._started: dict[PendingRequest, float] = {}
 
     def send(
-        self, connection: RemotingConnection, who: str, faults: FaultTolerance, *, is_sync: bool
+        self, connection: RemotingConnection, peer: str, faults: FaultTolerance, *, is_sync: bool
     ) -> None:
-        """Send until all queues are empty or stopped; UnavailableError if the connection breaks."""
+        """Send until all queues are empty or stopped; UnavailableError if the connection breaks.
+
+        `peer` names the broker in messages.
+        """
         while self._idle or self._in_flight:
             while self._idle and len(self._in_flight) < self._window:
                 queue = self._idle.popleft()
-                pending = connection.start(send_request(self._queues[queue][0], queue, self._group))
+                pending = connection.start(unit_request(self._queues[queue][0], queue, self._group))
                 self._in_flight[pending] = queue
                 self._started[pending] = time.monotonic()
             pending = connection.finish_any(self._in_flight)
             queue = self._in_flight.pop(pending)
             latency_ms = (time.monotonic() - self._started.pop(pending)) * 1000
-            if self._settle(queue, pending, who, is_sync):
+            if self._finish(queue, pending, peer, is_sync):
                 faults.note(queue.broker_name, latency_ms)
 
     def give_up(self, error: UnavailableError) -> None:
@@ -82,46 +91,76 @@ class BrokerShare:
         for queue in self._queues:
             self._stop(queue, error)
 
-    def _settle(self, queue: QueueRef, pending: PendingRequest, who: str, is_sync: bool) -> bool:
-        """Deal with the end of a request; whether the piece is stored."""
-        pieces = self._queues[queue]
+    def _finish(self, queue: QueueRef, pending: PendingRequest, peer: str, is_sync: bool) -> bool:
+        """Take the end of a request; return True if its unit is stored."""
+        units = self._queues[queue]
         try:
-            receipt = _receipt(pieces[0], queue, pending.result(), who, is_sync)
+            receipt = _receipt(units[0], queue, pending.result(), peer, is_sync)
         except RemotingProtocolError:
             raise
         except UnavailableError as error:
+            # A refusal says that nothing was stored; only silence leaves it open.
             if pending.answer is None:
-                self._note_unsure(pieces[0])
+                self._note_unsure(units[0])
             self._stop(queue, error)
             return False
-        pieces.popleft()
+        units.popleft()
         self.outcome.receipts.append(receipt)
-        if pieces:
+        if units:
             self._idle.append(queue)
         return True
 
     def _stop(self, queue: QueueRef, error: UnavailableError) -> None:
-        """Send no more to a queue: what lies behind a failed piece must not overtake it."""
+        """Send no more to a queue: units behind a failed one must not overtake it."""
         self.outcome.failed += self._queues[queue]
         self._queues[queue].clear()
         self.outcome.failure = error
 
-    def _note_unsure(self, piece: SendUnit) -> None:
-        self.outcome.unsure += len(piece.rows)
-        _log.warning("unacknowledged topic=%s messages=%d", piece.topic, len(piece.rows))
+    def _note_unsure(self, unit: SendUnit) -> None:
+        self.outcome.unsure += len(unit.rows)
+        log.warning("event=unacknowledged topic=%s messages=%d", unit.topic, len(unit.rows))
+
+
+def unit_request(unit: SendUnit, queue: QueueRef, group: str) -> Request:
+    """Return the request that stores a send unit in a queue."""
+    return send_request(
+        queue,
+        group,
+        unit.body,
+        sys_flag=unit.sys_flag,
+        born_timestamp_ms=unit.born_timestamp_ms,
+        flag=unit.flag,
+        properties=_properties_text(unit),
+    )
+
+
+def _properties_text(unit: SendUnit) -> str | None:
+    """Return the properties of a single message as the text that a header takes; None for a batch.
+
+    IllegalMessageError if they are not UTF-8: entries of a batch may be, header fields may not.
+    """
+    if unit.properties is None:
+        return None
+    try:
+        return unit.properties.decode()
+    except UnicodeDecodeError as error:
+        raise IllegalMessageError(
+            f"Message {int(unit.rows[0])} of this batch for topic '{unit.topic}' has properties"
+            f" that are not UTF-8. Nothing of it was sent."
+        ) from error
 
 
 def _receipt(
-    piece: SendUnit, queue: QueueRef, answer: Command, who: str, is_sync: bool
+    unit: SendUnit, queue: QueueRef, answer: Command, peer: str, is_sync: bool
 ) -> SendReceipt:
     if answer.code not in STORED:
-        raise refusal(answer, who)
+        raise refusal(answer, peer)
     if is_sync and answer.code != ResponseCode.SUCCESS:
         # Not retryable: it is stored, and sending it again would store it twice.
         raise BrokerError(
-            f"{refusal(answer, who)} The message is stored, but not as safely as flush=sync asks."
+            f"{refusal(answer, peer)} The message is stored, but not as safely as flush=sync asks."
         )
     try:
-        return SendReceipt(piece, queue, parse_send_answer(answer))
+        return SendReceipt(unit, queue, parse_send_answer(answer))
     except (KeyError, ValueError) as error:
-        raise RemotingProtocolError(f"{who} acknowledged a send oddly ({error}).") from error
+        raise RemotingProtocolError(f"{peer} acknowledged a send oddly ({error}).") from error

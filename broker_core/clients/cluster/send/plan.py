@@ -1,10 +1,16 @@
-"""What a batch of messages becomes on its way out: pieces, each one request.
+"""The send plan: a batch of messages, cut into send units of one request each.
 
-A piece holds messages of one topic for one lane (topics.py) with the same system flags, no larger
-than a request should be. Its messages keep their order, and pieces of a lane are in order too, so a
-lane that is sent piece by piece keeps the order of its messages. A message that RocketMQ takes only
-by itself (delayed, transactional, for a retry topic, too large for a batch) is sent so, and so is
-one that is alone anyway.
+A unit holds messages of one topic for one write queue with equal system flags, no larger than a
+request should be. Its messages keep their order, and units of a write queue are in order too, so a
+write queue that is sent unit by unit keeps the order of its messages. A message that RocketMQ takes
+only by itself (delayed, transactional, for a retry topic, too large for a batch) is a unit of its
+own, a SEND_MESSAGE_V2; so is one that is alone anyway. All others travel as SEND_BATCH_MESSAGE.
+
+Delayed messages. Our own brokers are handed delayed messages ready for the schedule topic, with
+their real topic and queue among their properties. Brokers of a cluster schedule messages
+themselves, and refuse the schedule topic from clients: `unscheduled` turns such messages back.
+
+Next step down: queue_selection.py chooses each unit's queue, broker_share.py sends it.
 """
 
 from __future__ import annotations
@@ -21,18 +27,23 @@ import pyarrow.compute as pc
 
 from broker_core.codec import layout
 from broker_core.codec.compression import compress, compression_flags, compression_of
-from broker_core.codec.property_names import RETRY_PREFIX
+from broker_core.codec.encode import MessageBatch
+from broker_core.codec.properties.text import format_properties, parse_properties
+from broker_core.codec.property_names import (
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+)
 from broker_core.codec.spans import spans_of
 from broker_core.errors import IllegalMessageError
-from broker_core.wire.remoting.batch_codec import ENTRY_OVERHEAD_BYTES, encode_entries
+from broker_core.wire.remoting.send_message import ENTRY_OVERHEAD_BYTES, encode_entries
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.encode import MessageBatch
-
 ANY_WRITE_QUEUE = -(1 << 31)
-"""The lane of messages that may go to any queue, those of another broker if one fails."""
+"""The write queue of messages that may go to any queue, also of another broker if one fails."""
 
 BROKER_PROPERTIES_BYTES = 160
 """What brokers may add to a message's properties."""
@@ -47,26 +58,53 @@ _BODIES_PER_REQUEST = 20
 class SendUnit:
     """Messages for one request. `rows` are their numbers in the batch they came from.
 
-    `body` is the request's body: entries (batch_body.py), or of a single message its own, with
-    its `properties` beside it.
+    `body` is the request's body: a batch's entries (wire/remoting/send_message.py), or a single
+    message's own, which has its `properties` beside it. `write_queue` is ANY_WRITE_QUEUE or the
+    number of one of the topic's write queues. `is_visible` is False if the queue will not show the
+    message at once: it is delayed, or half a transaction.
     """
 
     topic: str
-    lane: int
+    write_queue: int
     rows: NDArray[np.int64]
     body: bytes
     sys_flag: int
     born_timestamp_ms: int
     properties: bytes | None = None
     flag: int = 0
-
     is_visible: bool = True
-    """Whether its queue will show it at once: not if it is delayed, or half a transaction."""
 
-    @property
-    def is_single(self) -> bool:
-        """Whether the message travels by itself."""
-        return self.properties is not None
+
+def unscheduled(messages: MessageBatch) -> MessageBatch:
+    """The same messages, those for the schedule topic back in the topics where they belong."""
+    if SCHEDULE_TOPIC not in messages.topics:
+        return messages
+    topics = [topic for topic in messages.topics if topic != SCHEDULE_TOPIC]
+    schedule = list(messages.topics).index(SCHEDULE_TOPIC)
+    is_delayed = messages.topic_codes == schedule
+    codes = np.where(
+        messages.topic_codes > schedule, messages.topic_codes - 1, messages.topic_codes
+    )
+    queue_ids = messages.queue_ids.copy()
+    texts = []
+    for row in np.flatnonzero(is_delayed).tolist():
+        properties = parse_properties(messages.property_texts[row].as_py())
+        topic, queue_id = properties.pop(REAL_TOPIC), properties.pop(REAL_QUEUE_ID)
+        if topic not in topics:
+            topics.append(topic)
+        codes[row], queue_ids[row] = topics.index(topic), int(queue_id)
+        texts.append(format_properties(properties))
+    return replace(
+        messages,
+        topics=topics,
+        topic_codes=codes.astype(np.int32),
+        queue_ids=queue_ids,
+        properties=pc.replace_with_mask(
+            messages.property_texts,
+            pa.array(is_delayed),
+            pa.array(texts, type=pa.binary()),
+        ),
+    )
 
 
 def plan_send_units(
@@ -80,13 +118,13 @@ def plan_send_units(
     properties_lengths = arranged.property_parts.lengths
     sizes = ENTRY_OVERHEAD_BYTES + body_lengths + properties_lengths
     alone = _must_go_alone(arranged) | (sizes > min(batch_bytes, max_message_bytes))
-    pieces: list[SendUnit] = []
+    units: list[SendUnit] = []
     for start, stop in _runs(arranged, alone):
         if alone[start]:
-            pieces += [_single(arranged, row, order) for row in range(start, stop)]
+            units += [_single(arranged, row, order) for row in range(start, stop)]
         else:
-            pieces += _batches(arranged, start, stop, order, batch_bytes)
-    return pieces
+            units += _batches(arranged, start, stop, order, batch_bytes)
+    return units
 
 
 def _take(messages: MessageBatch, order: NDArray[np.int64]) -> MessageBatch:
@@ -169,7 +207,7 @@ def _batches(
         else:
             yield SendUnit(
                 topic=messages.topics[int(part.topic_codes[0])],
-                lane=int(part.queue_ids[0]),
+                write_queue=int(part.queue_ids[0]),
                 rows=order[start + at : start + end],
                 body=bytes(data[int(bounds[at]) : int(bounds[end])]),
                 sys_flag=_at(part.sys_flags, at),
@@ -182,7 +220,7 @@ def _single(messages: MessageBatch, row: int, order: NDArray[np.int64]) -> SendU
     text = messages.property_texts[row].as_py() or b""
     return SendUnit(
         topic=messages.topics[int(messages.topic_codes[row])],
-        lane=int(messages.queue_ids[row]),
+        write_queue=int(messages.queue_ids[row]),
         rows=order[row : row + 1],
         body=messages.bodies[row].as_py(),
         sys_flag=_at(messages.sys_flags, row),

@@ -10,7 +10,6 @@ import pytest
 from broker_core import open_broker
 from broker_core.api import Broker
 from broker_core.clients.cluster.cluster import ClusterBroker
-from broker_core.clients.cluster.offsets import first_at
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.ids import offset_id
 from broker_core.errors import (
@@ -133,7 +132,7 @@ def test_known_cluster_is_asked_without_its_name_servers(
     known = client.offsets("orders")
     cluster.name_server.close()
     brokers[0].put("orders", 0, b"new")
-    client._directory.routes.expire("orders")
+    client._instance.routes.expire("orders")
 
     assert client.offsets("orders") == {**known, A0: (0, 11)}
 
@@ -207,16 +206,6 @@ def test_release_4_makes_up_a_zero_that_does_not_count(
     brokers[1].faults += [zero, zero, table]
 
     assert client.consumer_offsets("group", "orders") == {B1: 0}
-
-
-@pytest.mark.parametrize("guess", range(7))
-@pytest.mark.parametrize(
-    ("time", "expected"), [(0, 1), (10, 1), (11, 3), (20, 3), (21, 5), (30, 5), (31, 6)]
-)
-def test_search_by_time_survives_any_guess(time: int, expected: int, guess: int) -> None:
-    times = [10, 10, 10, 20, 20, 30]
-
-    assert first_at(times.__getitem__, time, 1, 6, guess) == expected
 
 
 def test_search_by_time_corrects_the_broker(client: ClusterBroker) -> None:

@@ -7,7 +7,6 @@ import json
 import struct
 import tracemalloc
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,11 +17,10 @@ from broker_core.wire.remoting.frame import (
     FrameReader,
     HeaderForm,
     MalformedFrameError,
-    decode_frame,
     encode_frame,
 )
+from tests.kit.remoting import GOLDEN, decode_frame
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "remoting"
 CAPTURES = {
     path.stem: json.loads(path.read_text(encoding="utf-8")) for path in GOLDEN.glob("*.json")
 }

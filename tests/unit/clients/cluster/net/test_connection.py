@@ -18,7 +18,6 @@ from broker_core.errors import UnavailableError
 from broker_core.wire.remoting.acl import SigningCredentials
 from broker_core.wire.remoting.command import Command, CommandFlag, Request
 from broker_core.wire.remoting.frame import HeaderForm, RemotingProtocolError
-from broker_core.wire.remoting.route import Endpoint
 from tests.unit.clients.cluster.peer import Answer, Peer, answer
 
 SETTINGS = ClusterSettings(request_timeout_ms=2_000, max_frame_bytes=1 << 16)
@@ -49,7 +48,7 @@ def test_answer_comes_back(echoing: Peer) -> None:
 @pytest.mark.parametrize("form", HeaderForm)
 def test_form_of_the_answer_is_the_servers_choice(form: HeaderForm) -> None:
     with Peer(echo, form) as peer:
-        found = RemotingConnection(peer.endpoint, SETTINGS, HeaderForm.JSON).call(say("hello"))
+        found = RemotingConnection(peer.endpoint, SETTINGS).call(say("hello"))
 
     assert found.ext == {"said": "hello"}
 
@@ -278,15 +277,6 @@ def test_every_request_is_signed(echoing: Peer) -> None:
     )
 
 
-def test_oneway_expects_nothing(echoing: Peer) -> None:
-    connection = RemotingConnection(echoing.endpoint, SETTINGS)
-
-    connection.send_oneway(say("to nobody"))
-    connection.call(say("hello"))
-
-    assert [request.flag for request in echoing.requests] == [CommandFlag.ONEWAY, 0]
-
-
 def test_request_larger_than_all_buffers_arrives(echoing: Peer) -> None:
     body = bytes(8 << 20)
 
@@ -308,7 +298,3 @@ def _await(condition: Callable[[], bool]) -> None:
     """Look at a condition until it holds; the test's own time limit is the end."""
     while not condition():
         threading.Event().wait(0.005)
-
-
-def test_endpoint_shows_brackets_around_v6() -> None:
-    assert str(Endpoint("::1", 9876)) == "[::1]:9876"

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from broker_core.clients.cluster.cluster import ClusterBroker
-from broker_core.clients.cluster.route.fault_tolerance import FaultTolerance
-from broker_core.clients.cluster.send.plan import ANY_WRITE_QUEUE, plan_send_units
-from broker_core.clients.cluster.send.request import physical_offsets, send_request
-from broker_core.codec.compression import compress, compression_flags
+from broker_core.clients.cluster.send.plan import ANY_WRITE_QUEUE
+from broker_core.codec.compression import compression_flags
 from broker_core.codec.encode import MessageBatch
 from broker_core.codec.record import Record
 from broker_core.errors import (
@@ -28,15 +21,10 @@ from broker_core.errors import (
     TopicNotFoundError,
     UnavailableError,
 )
-from broker_core.types import QueueRef
-from broker_core.wire.remoting.batch_codec import encode_entries
 from broker_core.wire.remoting.command import Command, RequestCode
-from broker_core.wire.remoting.frame import RemotingProtocolError, decode_frame
+from broker_core.wire.remoting.frame import RemotingProtocolError
 from tests.unit.clients.cluster.fake_cluster import FakeBroker, FakeCluster
 from tests.unit.clients.cluster.peer import Answer, answer
-
-GOLDEN = Path(__file__).parents[4] / "golden" / "remoting" / "rocketmq-5.5.0-json.json"
-LIMIT = 4 << 20
 
 
 def outgoing(
@@ -89,132 +77,10 @@ def records(*brokers: FakeBroker) -> list[Record]:
     return [record for broker in brokers for queue in broker.queues.values() for record in queue]
 
 
-# The request
-
-
-def test_entries_have_the_layout_that_brokers_read() -> None:
-    data, bounds = encode_entries(pa.array([b"ab", b"c"]), pa.array([b"k\x01v\x02", b""]), 7)
-
-    first = struct.pack(">iiiii", 28, 0, 0, 7, 2) + b"ab" + struct.pack(">h", 4) + b"k\x01v\x02"
-    second = struct.pack(">iiiii", 23, 0, 0, 7, 1) + b"c" + struct.pack(">h", 0)
-    assert bytes(data) == first + second
-    assert bounds.tolist() == [0, 28, 51]
-
-
-def test_batch_is_written_as_a_real_broker_took_it() -> None:
-    captured = json.loads(GOLDEN.read_text(encoding="utf-8"))["send batch"]
-    taken = decode_frame(bytes.fromhex(captured["request"]))
-    texts = [b"UNIQ_KEY\x01u-%d\x02TAGS\x01Tag%d\x02" % (n, n) for n in (2, 3, 4)]
-    messages = outgoing([b"two", b"three", b"four"], properties=texts)
-    messages = replace(messages, topics=["captured"], born_timestamps=1700000000001)
-
-    (piece,) = plan_send_units(messages, LIMIT, LIMIT)
-    request = send_request(piece, QueueRef("captured", "broker-a", 0), "captured-group")
-
-    assert (request.code, request.ext, request.body) == (taken.code, taken.ext, taken.body)
-    assert "i" not in request.ext
-
-
-def test_physical_offsets_are_read_from_the_ids() -> None:
-    captured = json.loads(GOLDEN.read_text(encoding="utf-8"))["send batch"]
-    ids = decode_frame(bytes.fromhex(captured["answer"])).ext["msgId"]
-
-    assert physical_offsets(ids, 3).tolist() == [int(one[-16:], 16) for one in ids.split(",")]
-
-
-@pytest.mark.parametrize("ids", ["", "zz", "00" * 16 + ",", "00" * 8 + "," + "00" * 8, "g" * 32])
-def test_odd_ids_are_no_offsets(ids: str) -> None:
-    with pytest.raises(ValueError):
-        physical_offsets(ids, 1)
-
-
-# The plan
-
-
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 60)), max_size=60))
-def test_pieces_hold_every_message_once_and_keep_the_order_of_a_lane(
-    messages: list[tuple[int, int]],
-) -> None:
-    batch = outgoing([bytes(size) for _, size in messages], [lane for lane, _ in messages])
-
-    pieces = plan_send_units(batch, 300, LIMIT)
-
-    rows = [row for piece in pieces for row in piece.rows.tolist()]
-    assert sorted(rows) == list(range(len(messages)))
-    for lane in range(4):
-        in_lane = [row for piece in pieces if piece.lane == lane for row in piece.rows.tolist()]
-        assert in_lane == sorted(in_lane)
-    assert all(len(piece.body) <= 300 or len(piece.rows) == 1 for piece in pieces)
-
-
-@pytest.mark.parametrize(
-    "text", [b"DELAY\x013\x02", b"a\x01b\x02TIMER_DELAY_SEC\x015\x02", b"TRAN_MSG\x01true\x02"]
-)
-def test_what_brokers_refuse_in_a_batch_goes_alone(text: bytes) -> None:
-    texts = [b"", b"", text, b"", b""]
-
-    pieces = plan_send_units(outgoing([b"body"] * 5, properties=texts), LIMIT, LIMIT)
-
-    assert [(piece.rows.tolist(), piece.is_single) for piece in pieces] == [
-        ([0, 1], False),
-        ([2], True),
-        ([3, 4], False),
-    ]
-
-
-def test_names_that_only_look_alike_stay_in_the_batch() -> None:
-    batch = outgoing([b"a", b"b"], properties=[b"MYDELAY\x013\x02", b"x\x01DELAY\x02"])
-
-    (piece,) = plan_send_units(batch, LIMIT, LIMIT)
-
-    assert len(piece.rows) == 2
-
-
-def test_message_too_large_for_a_batch_goes_alone() -> None:
-    (piece,) = plan_send_units(outgoing([bytes(LIMIT)]), LIMIT, LIMIT)
-
-    assert piece.is_single
-    assert len(piece.body) == LIMIT
-
-
-def test_differently_packed_messages_do_not_share_a_request() -> None:
-    zlib = compression_flags("zlib")
-    bodies = [b"plain"] * 100 + [compress(b"packed", "zlib")]
-
-    pieces = plan_send_units(outgoing(bodies, sys_flags=[0] * 100 + [zlib]), LIMIT, LIMIT)
-
-    assert [(piece.sys_flag, len(piece.rows)) for piece in pieces] == [(0, 100), (zlib, 1)]
-
-
-def test_mixture_is_packed_alike_rather_than_cut_to_pieces() -> None:
-    zlib = compression_flags("zlib")
-    bodies = [b"plain", compress(b"packed", "zlib")] * 10
-
-    (piece,) = plan_send_units(outgoing(bodies, sys_flags=[0, zlib] * 10), LIMIT, LIMIT)
-
-    assert piece.sys_flag == zlib
-    assert compress(b"plain", "zlib") in piece.body
-
-
-@pytest.mark.parametrize(
-    ("batch", "complaint"),
-    [
-        (outgoing([b"a", b""]), "Message 1 .* has no body"),
-        (outgoing([b"a", bytes(101)]), r"Message 1 .* 101 bytes, the limit is 100 \(maxMess"),
-        (outgoing([b"a"], properties=[bytes(32_700)]), "Message 0 .* 32700 bytes of properties"),
-    ],
-)
-def test_message_that_would_be_refused_stops_the_whole_batch(
-    batch: MessageBatch, complaint: str
-) -> None:
-    with pytest.raises(IllegalMessageError, match=complaint):
-        plan_send_units(batch, 100, 100)
-
-
 # The sending
 
 
-def test_lanes_are_the_queues_of_all_brokers(
+def test_write_queues_are_the_queues_of_all_brokers(
     client: ClusterBroker, brokers: tuple[FakeBroker, FakeBroker]
 ) -> None:
     result = client.append(outgoing([b"0", b"1", b"2", b"3", b"3 again"], [0, 1, 2, 3, 3]))
@@ -240,7 +106,7 @@ def test_result_tells_where_each_message_lies(
     assert result.physical_offsets.tolist() == [record.physical_offset for record in expected]
 
 
-def test_lane_that_is_not_there_is_refused(client: ClusterBroker) -> None:
+def test_write_queue_that_is_not_there_is_refused(client: ClusterBroker) -> None:
     with pytest.raises(RequestError, match="queues 0 to 3 to write to, not 4"):
         client.append(outgoing([b"x"], 4))
 
@@ -250,7 +116,7 @@ def test_missing_topic_is_not_found(client: ClusterBroker) -> None:
         client.append(replace(outgoing([b"x"]), topics=["payments"]))
 
 
-def test_many_pieces_keep_their_order_in_every_queue(
+def test_many_units_keep_their_order_in_every_queue(
     cluster: FakeCluster, brokers: tuple[FakeBroker, FakeBroker]
 ) -> None:
     bodies = [b"%05d" % number for number in range(2000)]
@@ -263,7 +129,7 @@ def test_many_pieces_keep_their_order_in_every_queue(
 
 
 @pytest.mark.parametrize("code", [2, 14, 215, 1500])
-def test_busy_broker_gets_the_piece_again(
+def test_busy_broker_gets_the_unit_again(
     client: ClusterBroker, brokers: tuple[FakeBroker, FakeBroker], code: int
 ) -> None:
     brokers[0].faults += [lambda request: [answer(request, code, remark="[OVERLOAD]")]] * 2
@@ -274,7 +140,7 @@ def test_busy_broker_gets_the_piece_again(
     assert client.possible_duplicates == 0
 
 
-def test_piece_with_a_lane_waits_for_its_broker(
+def test_unit_with_a_write_queue_waits_for_its_broker(
     client: ClusterBroker, brokers: tuple[FakeBroker, FakeBroker]
 ) -> None:
     brokers[0].faults += [lambda request: [None]] * 2
@@ -285,7 +151,7 @@ def test_piece_with_a_lane_waits_for_its_broker(
     assert client.possible_duplicates == 4
 
 
-def test_piece_for_any_queue_goes_to_another_broker(
+def test_unit_for_any_queue_goes_to_another_broker(
     client: ClusterBroker, brokers: tuple[FakeBroker, FakeBroker]
 ) -> None:
     fault = lambda request: [answer(request, 14, remark="disk full")]  # noqa: E731  # one line
@@ -448,70 +314,3 @@ def test_reading_mode_changes_nothing(cluster: FakeCluster) -> None:
 
     with pytest.raises(RequestError, match="mode='r'"):
         client.send("orders", b"x")
-
-
-# Half messages
-
-
-def test_halves_are_marked_and_found_again(
-    client: ClusterBroker, brokers: tuple[FakeBroker, FakeBroker]
-) -> None:
-    halves = client.prepare(outgoing([b"a", b"b", b"c"], [0, 2, 0]), "group")
-
-    marked = {record.body: record for record in records(*brokers)}
-    assert [half.broker_name for half in halves] == ["broker-a", "broker-b", "broker-a"]
-    assert [half.physical_offset for half in halves] == [
-        marked[body].physical_offset for body in (b"a", b"b", b"c")
-    ]
-    assert all(
-        (record.property_map["TRAN_MSG"], record.property_map["PGROUP"]) == ("true", "group")
-        for record in marked.values()
-    )
-    sent = [r for r in brokers[0].peer.requests if r.code == RequestCode.SEND_MESSAGE_V2]
-    assert [request.ext["f"] for request in sent] == ["4", "4"]
-
-
-def test_each_half_is_decided_at_its_broker(
-    client: ClusterBroker, brokers: tuple[FakeBroker, FakeBroker]
-) -> None:
-    halves = client.prepare(outgoing([b"a", b"b"], [0, 2]), "group")
-    decided = lambda request: [answer(request)]  # noqa: E731  # one line
-    for broker in brokers:
-        broker.faults.append(decided)
-
-    client.end(halves, is_commit=True)
-
-    decisions = [
-        [r.ext for r in broker.peer.requests if r.code == RequestCode.END_TRANSACTION]
-        for broker in brokers
-    ]
-    assert [len(each) for each in decisions] == [1, 1]
-    assert decisions[0][0]["commitOrRollback"] == "8"
-    assert decisions[0][0]["commitLogOffset"] == str(halves[0].physical_offset)
-    assert decisions[1][0]["tranStateTableOffset"] == str(halves[1].queue_offset)
-
-
-# Which broker to prefer
-
-
-def test_slow_broker_is_left_alone_for_a_while() -> None:
-    now = [0.0]
-    faults = FaultTolerance(lambda: now[0])
-
-    faults.note("slow", 600)
-    faults.note("quick", 20)
-    faults.note_failure("failing")
-
-    assert faults.preferred(["slow", "quick", "failing", "new"]) == ["quick", "new"]
-    now[0] = 2.5
-    assert faults.preferred(["slow", "failing"]) == ["slow"]
-    now[0] = 11
-    assert faults.preferred(["slow", "failing"]) == ["slow", "failing"]
-
-
-def test_when_all_are_slow_all_are_taken() -> None:
-    faults = FaultTolerance(lambda: 0.0)
-    faults.note_failure("a")
-    faults.note_failure("b")
-
-    assert faults.preferred(["a", "b"]) == ["a", "b"]
