@@ -1,1 +1,1 @@
-"""Check: a whole store read, and everything reported that is not as it must be."""
+"""Check: reads a whole store and reports everything that is wrong; `rocketmq-broker check`."""

@@ -1,7 +1,7 @@
-"""Checks of one index file: its chains by themselves, its entries against the log.
+"""Check of one index file: its chains by themselves, its entries against the log.
 
 Which entry follows which in a slot's chain, and what each slot holds, is decided by the entries'
-hashes alone, so all of it is computed again and compared (index_writer.py). Whether an entry's hash
+hashes alone, so all of it is computed again and compared (index/chains.py). Whether an entry's hash
 is that of a key of the record it points to is compared stretch by stretch, as the log is walked.
 """
 
@@ -26,7 +26,7 @@ _HASH_BITS = 31
 
 
 class IndexCheck:
-    """One index file under examination; `path` and numbers go into what is found."""
+    """One index file under examination; each finding is a sentence with entry and numbers."""
 
     def __init__(self, path: Path, settings: StoreSettings) -> None:
         self.path = path
@@ -44,7 +44,7 @@ class IndexCheck:
         return len(self._file.data) == self._size
 
     def structure(self) -> Iterator[str]:
-        """What contradicts the layout, whatever the log says."""
+        """Yield contradictions of the file with itself, whatever the log says."""
         header = self._file.header
         if not self._is_sized:
             yield f"it is {len(self._file.data)} bytes long, expected {self._size}"
@@ -73,6 +73,7 @@ class IndexCheck:
             yield f"entry {int(back[0]) + 1 + FIRST_ENTRY} lies before the entry in front of it"
 
     def _chains(self, slot_count: int) -> Iterator[str]:
+        """Yield entries, slots and counts that differ from chains computed from the hashes."""
         slots = (self._hashes % self._file.slots).astype(np.int32)
         groups = group_by_slot(slots)
         used = groups.slots
@@ -95,15 +96,15 @@ class IndexCheck:
             yield f"its header counts {slot_count} slots in use, {len(used)} are"
 
     def against(self, fields: DispatchRequests) -> Iterator[str]:
-        """What contradicts a stretch of the log: entries that point into it, but not to a key."""
-        places = fields.physical_offsets
-        low = int(places[0])
-        high = int(places[-1]) + int(fields.sizes[-1])
+        """Yield contradictions with a stretch of the log: entries that lead to no such key."""
+        starts = fields.physical_offsets
+        low = int(starts[0])
+        high = int(starts[-1]) + int(fields.sizes[-1])
         rows = np.flatnonzero((self._offsets >= low) & (self._offsets < high))
         if not len(rows):
             return
-        at = np.minimum(np.searchsorted(places, self._offsets[rows]), len(places) - 1)
-        is_record = places[at] == self._offsets[rows]
+        at = np.minimum(np.searchsorted(starts, self._offsets[rows]), len(starts) - 1)
+        is_record = starts[at] == self._offsets[rows]
         known = _packed(fields.index_rows, fields.index_hashes.astype(np.int64))
         is_key = np.isin(_packed(at, self._hashes[rows]), known)
         wrong = np.flatnonzero(~(is_record & is_key))
@@ -122,7 +123,7 @@ class IndexCheck:
         at: NDArray[np.intp],
         is_record: NDArray[np.bool_],
     ) -> Iterator[str]:
-        """What contradicts the store times of the records that entries `rows` point to."""
+        """Yield contradictions with the store times of the records that entries `rows` point to."""
         header = self._file.header
         begin = header.begin_timestamp
         for name, row, said in (
@@ -133,6 +134,7 @@ class IndexCheck:
             if len(found) and int(fields.store_timestamps[at[found[0]]]) != said:
                 stored = int(fields.store_timestamps[at[found[0]]])
                 yield f"its header {name} at time {said}, its record at {stored}"
+        # Not the first entry: RocketMQ counts its seconds from the begin time the file inherited.
         elapsed = np.maximum((fields.store_timestamps[at] - begin) // 1000, 0)
         late = np.flatnonzero(is_record & (elapsed != self._seconds[rows]) & (rows > 0))
         if len(late):
@@ -143,7 +145,7 @@ class IndexCheck:
             )
 
     def beyond(self, log_end: int) -> Iterator[str]:
-        """Entries that point behind the log's end."""
+        """Yield the first entry that points behind the log's end."""
         if len(self._offsets) and int(self._offsets.max()) >= log_end:
             row = int((self._offsets >= log_end).argmax())
             yield (
@@ -159,5 +161,5 @@ def _column(entries: NDArray[np.void], name: str) -> NDArray[np.int64]:
 
 
 def _packed(rows: NDArray[np.int64], hashes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A record's place in its stretch and a hash as one number."""
+    """Pack a record's row in its stretch and a hash into one number, to compare both at once."""
     return (rows.astype(np.int64) << _HASH_BITS) | hashes

@@ -1,4 +1,4 @@
-"""Checks of one consume queue: every entry against the record it points to.
+"""Check of one consume queue: every entry against the record it points to.
 
 Fed with the queue's records as the log is walked, it counts which entries are theirs. An entry that
 no record claimed, an entry after one that was never written, and a record that should have an entry
@@ -33,7 +33,7 @@ class QueueCheck:
         self._log_start = log_start
         self._claimed = 0
         self._missing: str | None = None
-        self._first_place = self._first_live_place()
+        self._first_live = self._first_live_offset()
 
     def records(self, offsets: NDArray[np.int64], entries: NDArray[np.void]) -> None:
         """Compare records of the queue, as the entries they should have, in log order."""
@@ -46,7 +46,7 @@ class QueueCheck:
             lost = np.ones(stop - start, dtype=np.bool_)
             lost[: len(found)] = ~same
             # Older records than any entry are those of a topic that was deleted.
-            lost &= wanted["physical_offset"] >= self._first_place
+            lost &= wanted["physical_offset"] >= self._first_live
             if lost.any() and self._missing is None:
                 row = int(lost.argmax())
                 self._missing = (
@@ -55,7 +55,7 @@ class QueueCheck:
                 )
 
     def problems(self, log_end: int) -> Iterator[str]:
-        """What is wrong, after all records were seen."""
+        """Yield everything that is wrong, after all records were seen."""
         if self._after_gap is not None:
             yield f"entry {self._after_gap} is written, entry {self._end} before it is not"
         if self._missing is not None:
@@ -67,7 +67,7 @@ class QueueCheck:
             )
 
     def _written_range(self) -> tuple[int, int | None]:
-        """(end of the entries, first written one behind an unwritten one)."""
+        """Return the end of the entries, and the first written one behind a gap, if any."""
         end: int | None = None
         at = self._first
         for segment in self._queue.segments:
@@ -82,8 +82,8 @@ class QueueCheck:
             at = stop
         return (at if end is None else end), None
 
-    def _first_live_place(self) -> int:
-        """Where the first message lies whose record is still in the log."""
+    def _first_live_offset(self) -> int:
+        """Return the physical offset of the first message whose record is still in the log."""
         for entries in self._files():
             live = np.flatnonzero(self._is_live(entries))
             if len(live):
@@ -91,6 +91,7 @@ class QueueCheck:
         return self._log_start
 
     def _live_entries(self) -> int:
+        """Count the entries that point into the log."""
         return sum(int(np.count_nonzero(self._is_live(entries))) for entries in self._files())
 
     def _is_live(self, entries: NDArray[np.void]) -> NDArray[np.bool_]:
@@ -100,7 +101,7 @@ class QueueCheck:
         return mask
 
     def _files(self) -> Iterator[NDArray[np.void]]:
-        """The written entries, a file at a time."""
+        """Yield the written entries, a file at a time."""
         at = self._first
         for segment in self._queue.segments:
             stop = min(segment.end // ENTRY_BYTES, self._end)
@@ -109,7 +110,7 @@ class QueueCheck:
                 at = stop
 
     def _first_stray(self, log_end: int) -> str | None:
-        """The first entry that points behind the log."""
+        """Return a sentence on the first entry that points behind the log, if there is one."""
         at = self._first
         for entries in self._files():
             ends = entries["physical_offset"].astype(np.int64) + entries["size"]
@@ -125,13 +126,13 @@ class QueueCheck:
 
 
 def _runs(offsets: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """The stretches of consecutive offsets, as row ranges."""
+    """Return the runs of consecutive offsets, as row ranges."""
     starts = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist()]
     return list(zip(starts, [*starts[1:], len(offsets)], strict=True))
 
 
 def _equal(found: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Which entries are those that the records call for; addresses stand for any tag."""
+    """Return which entries are those that the records call for; an address stands for any tag."""
     tags = found["tags_code"]
     mask: NDArray[np.bool_] = (
         (found["physical_offset"] == wanted["physical_offset"])

@@ -1,9 +1,9 @@
-"""Check: reads a whole store and reports everything that is not as it must be.
+"""Check of a store: reads all of it and reports everything that is wrong; changes nothing.
 
-Looks at every record with its checksum, at how records chain and segments follow each other, at
-every consume-queue entry against its record, at every index entry and chain, at the checkpoint and
-the configuration files, and whether recovery has work to do. Changes nothing. One pass over the
-log, vectorised, so a large store takes as long as reading it.
+Looks at every record with its checksum, at how records and segments follow each other, at every
+consume-queue entry against its record (queue.py), at every index entry and chain (index.py), at the
+checkpoint and the configuration files, and whether recovery has work to do. One pass over the log,
+vectorised, so a large store takes as long as reading it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: where, and what."""
+    """One thing that is wrong: the file, queue or topic, and a sentence."""
 
     where: str
     what: str
@@ -48,8 +48,8 @@ def check(
 ) -> list[Problem]:
     """Examine the store at `root`; an empty list means that all of it is right.
 
-    StoreNotFoundError or FormatVersionError if there is no store that we read. A store that
-    somebody writes to meanwhile can look wrong for a moment.
+    StoreNotFoundError or FormatVersionError if there is no store that we read. A store that is
+    being written to can look wrong for a moment.
     """
     given = settings or StoreSettings()
     require_store(root, given.commit_log_directories(root))
@@ -61,7 +61,7 @@ def check(
 
 
 class _Check:
-    """One examination."""
+    """One examination of a store."""
 
     def __init__(self, root: Path, settings: StoreSettings, progress: Progress | None) -> None:
         self._root = root
@@ -71,7 +71,7 @@ class _Check:
         self._found: list[Problem] = []
 
     def problems(self) -> Iterator[Problem]:
-        """Everything that is wrong, the log first."""
+        """Yield everything that is wrong, the log first."""
         yield from self._config()
         yield from (
             Problem(f"topic {topic}", "it has batch consume queues, which can't be checked")
@@ -110,7 +110,7 @@ class _Check:
                 yield Problem(str(path), f"it is not a configuration document ({error})")
 
     def _unfinished(self) -> Iterator[Problem]:
-        """Whether the next writer would change anything."""
+        """Yield what the next writer's recovery would change."""
         planned = plan(self._root, self._settings)
         if planned.kind is RecoveryKind.NONE:
             return
@@ -160,7 +160,7 @@ class _Check:
                 queues[queue].records(offsets[part], entries[part])
 
     def _end_of_log(self, scan: LogScan) -> Iterator[Problem]:
-        """What follows the last valid record must not be records."""
+        """Yield whatever follows the last valid record and should not."""
         if scan.ending:
             yield Problem(str(self._root), f"the log ends at {scan.end}: {scan.ending}")
         for segment in self._log.segments:

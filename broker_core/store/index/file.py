@@ -15,10 +15,10 @@ One hash table a file, named by its creation time (17 digits, local time), big-e
 
 H is 5 000 000 and N 20 000 000 by default. A slot holds the number of its newest entry. A key is
 indexed as `topic#key` by Java's string hash made non-negative, and lies in slot hash % H. Hashes
-collide, so whoever looks up compares the texts.
+collide, so the caller of a lookup compares the texts.
 
 Written by dispatch after the record; a full file is followed by a new one. Not checksummed: after
-an unclean stop files that may be incomplete are dropped and rebuilt from the log. What a lookup
+an unclean stop files that may be incomplete are dropped and rebuilt from the log. All that a lookup
 touches is checked: an entry must lie in its slot's chain, and chains only lead to older entries.
 The layout is RocketMQ's; changing it needs a decision record and new golden files.
 """
@@ -94,12 +94,12 @@ def file_size(slots: int, entries: int) -> int:
 
 
 def entry_position(slots: int, number: int) -> int:
-    """Return where entry `number` lies in a file with so many slots."""
+    """Return the position of entry `number` in a file with `slots` slots."""
     return HEADER_BYTES + SLOT_BYTES * slots + ENTRY_BYTES * number
 
 
 def list_index_files(directory: Path) -> list[Path]:
-    """Return the index files of a store, oldest first; other names are none of ours."""
+    """Return the index files of a store, oldest first; files of other names are skipped."""
     try:
         names = [path for path in directory.iterdir() if _NAME.match(path.name)]
     except (FileNotFoundError, NotADirectoryError):
@@ -134,7 +134,7 @@ class IndexHeader:
 
 
 def read_header(path: Path) -> IndexHeader:
-    """The header of an index file; that of an empty one if it is too short to have any."""
+    """Read the header of an index file; that of an empty one if the file is too short for any."""
     with path.open("rb") as file:
         return IndexHeader.decode(file.read(HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
 
@@ -156,7 +156,7 @@ class IndexFile:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is in it; CorruptRecordError if its header contradicts itself."""
+        """True if nothing is in it; CorruptRecordError if its header contradicts itself."""
         for _ in range(2):  # a writer raises one number after the other
             header = self.header
             if header.entry_count > 1 or header.slot_count == 0:
@@ -165,7 +165,7 @@ class IndexFile:
 
     @property
     def slots(self) -> int:
-        """How many slots the file has; found from its size and content if nobody said."""
+        """The number of slots; found from the file's size and content if it was not given."""
         if self._slots is None:
             self._slots = find_slots(self.data, self.path)
         return self._slots
@@ -176,17 +176,17 @@ class IndexFile:
 
     @property
     def capacity(self) -> int:
-        """How many entries the file has room for, the unused number 0 included."""
+        """The number of entries that the file has room for, the unused number 0 included."""
         return (len(self.data) - entry_position(self.slots, 0)) // ENTRY_BYTES
 
     def slot_values(self) -> NDArray[np.int32]:
-        """All slots."""
+        """Return the values of all slots."""
         end = HEADER_BYTES + SLOT_BYTES * self.slots
         values: NDArray[np.int32] = self.data[HEADER_BYTES:end].view(SLOT)
         return values
 
     def entries(self) -> NDArray[np.void]:
-        """All entries that count, number 0 included."""
+        """Return all entries that the header counts, number 0 included."""
         start = entry_position(self.slots, 0)
         count = min(self.header.entry_count, self.capacity)
         return self.data[start : start + count * ENTRY_BYTES].view(ENTRY)
@@ -225,7 +225,7 @@ class IndexFile:
         if hashed < 0 or hashed % self.slots != slot:
             raise self._corrupt(
                 f"has entry {number} with hash {hashed} in slot {slot}, "
-                f"where slot {hashed % self.slots} of {self.slots} is its place"
+                f"it belongs into slot {hashed % self.slots} of {self.slots}"
             )
         if physical_offset < 0 or seconds < 0 or not 0 <= previous <= number:
             raise self._corrupt(
@@ -268,11 +268,11 @@ def find_slots(data: NDArray[np.uint8], path: Path) -> int:
 
 
 def _first_hash(values: NDArray[np.int32]) -> int:
-    """Where the entry begins that holds the first word too large for a slot."""
+    """Return the word at which the entry begins that holds the first word too large for a slot."""
     limit = len(values) // _WORDS_PER_ENTRY
     for start in range(0, len(values), _SCAN_WORDS):
-        piece = values[start : start + _SCAN_WORDS]
-        found = np.flatnonzero((piece > limit) | (piece < 0))
+        words = values[start : start + _SCAN_WORDS]
+        found = np.flatnonzero((words > limit) | (words < 0))
         if len(found):
             word = start + int(found[0])
             return word - (word - len(values)) % _WORDS_PER_ENTRY
@@ -280,14 +280,14 @@ def _first_hash(values: NDArray[np.int32]) -> int:
 
 
 def _proportional(words: int) -> int:
-    """The slot count nearest to a quarter of the entries that leaves whole entries."""
+    """Return the slot count nearest to a quarter of the entries that leaves whole entries."""
     slots = words // (1 + 4 * _WORDS_PER_ENTRY)
     return max(1, slots - (slots - words) % _WORDS_PER_ENTRY)
 
 
 def _fits(values: NDArray[np.int32], slots: int, entry_count: int) -> bool:
-    """Whether slots lead to entries whose hashes belong there, and entries to older ones."""
-    held = values[:slots].astype(np.int64)  # a copy: a writer may set slots meanwhile
+    """Return True if slots lead to entries whose hashes belong there, and entries to older ones."""
+    held = values[:slots].astype(np.int64)  # a copy: a writer may be setting slots
     used = np.flatnonzero(held)
     numbers = held[used]
     capacity = (len(values) - slots) // _WORDS_PER_ENTRY

@@ -1,10 +1,10 @@
 """Index view: records by key, from the index files or, where those can't be trusted, from the log.
 
 After an unclean stop an index file may lack entries or hold half of one, and nothing in it would
-tell. Then only the files that recovery would keep are used; what comes after them is indexed anew,
-in memory, at the first lookup.
+tell. Then only the files that recovery would keep are used; what comes after them is indexed in
+memory at the first lookup (recovery/index_plan.py says from where).
 
-A lookup gives candidates: records with a key of the same hash. Whoever asks compares the texts.
+A lookup gives candidates: records with a key of the same hash. The caller compares the texts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from broker_core.store.settings import StoreSettings
 
     Keys = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
-    """Of each key its hash, its record's physical offset and its store time."""
+    """Of each key its hash, its record's physical offset and its record's store time."""
 
 ALL_TIMES = (0, MAX_TIME_MS)
 _FEW = 16
@@ -51,7 +51,7 @@ _NO_KEYS: Keys = (
 class IndexView:
     """All index files of a store. Not thread-safe.
 
-    `recovery` is what a store that was left unclean still needs.
+    `recovery` is the plan for a store that was left unclean.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class IndexView:
     def _unindexed(
         self, files: list[IndexFile], wanted: int, begin_ms: int, end_ms: int
     ) -> Iterator[int]:
-        """Candidates between what the files cover, and before and behind all of it."""
+        """Yield candidates from the parts of the log that no file covers."""
         at = self._log.start
         for header in [file.header for file in files if not file.is_empty]:
             if header.begin_physical_offset > at:
@@ -110,6 +110,7 @@ class IndexView:
     def _indexed(
         self, files: list[IndexFile], wanted: int, begin_ms: int, end_ms: int
     ) -> Iterator[int]:
+        """Yield candidates from the files, newest first, and from what replaces unusable ones."""
         if self._recovery is not None and self._recovery.index is not None:
             last = _last_kept(self._recovery.index)
             files = [file for file in files if last is None or int(file.path.name) <= last]
@@ -118,7 +119,7 @@ class IndexView:
         for file in reversed(files):
             header = file.header
             if file.is_empty:
-                continue  # not even a sign of how many slots it has
+                continue  # its bytes do not even tell how many slots it has
             is_inside = header.begin_timestamp <= end_ms and header.end_timestamp >= begin_ms
             if is_inside or not is_bounded:
                 file.slots = self._slots_of(file)
@@ -136,7 +137,7 @@ class IndexView:
         return files
 
     def _slots_of(self, file: IndexFile) -> int:
-        """How many slots a file with entries has; others of the same length have as many."""
+        """Return the slot count of a file with entries; files of one length have one count."""
         length = len(file.data)
         if length not in self._slots:
             self._slots[length] = file.slots
@@ -151,7 +152,7 @@ class IndexView:
 
 
 def _last_kept(plan: IndexPlan) -> int | None:
-    """The newest file, its name as a number, that recovery keeps entries of; None: all files."""
+    """Return the name, as a number, of the newest file that recovery keeps; None: all files."""
     if plan.rewind_to is None:
         return None
     is_emptied = plan.rewind_to.header.entry_count <= 1
@@ -180,19 +181,19 @@ class _RebuiltIndex:
 
 
 def _keys_of_few(stretch: Stretch, count: int) -> Keys:
-    """The keys of a stretch's first records, one by one: mostly the last one of a log."""
+    """Return the keys of a stretch's first records, one by one; `_keys` is for more than 16."""
     rows = []
     for start, size in zip(stretch.starts[:count].tolist(), stretch.sizes.tolist(), strict=False):
         record = decode_record(stretch.buffer[start : start + size].tobytes(), verify=False)
         if record.sys_flag & TRANSACTION_MASK != SysFlag.ROLLBACK:
-            place, time = record.physical_offset, record.store_timestamp
-            rows += [(each, place, time) for each in hashes_of(record.topic, record.property_map)]
+            at = record.physical_offset, record.store_timestamp
+            rows += [(each, *at) for each in hashes_of(record.topic, record.property_map)]
     found = np.array(rows, dtype=np.int64).reshape(-1, 3)
     return found[:, 0].astype(np.int32), found[:, 1], found[:, 2]
 
 
 def _keys(stretch: Stretch, count: int) -> Keys:
-    """The keys of a stretch's first records."""
+    """Return the keys of a stretch's first records, by columns; `_keys_of_few` for at most 16."""
     frames = FrameBatch(
         buffer=stretch.buffer,
         starts=stretch.starts[:count],

@@ -1,11 +1,11 @@
 """Index writer: puts many keys into index files at once, as RocketMQ does one by one.
 
-The layout is index_file.py's. A put of n keys into a file writes, in this order: the n entries
-behind the last one, the header that counts them, the slots that lead to them. A process that dies
-in between leaves slots that point only to whole entries, so following `previous` from any slot
-until it is below the old count restores what the slot held: that is what `rewind` does, to the
-position that the tail marker recorded. How slots are read and set is slot_table.py's; the newest
-file's header is remembered until `forget`.
+The layout is file.py's, how entries are chained chains.py's, how slots are read and set slots.py's.
+A put of n keys into a file writes, in this order: the n entries behind the last one, the header
+that counts them, the slots that lead to them. A process that dies in between leaves slots that
+point only to whole entries, so following `previous` from any slot until it is below the old count
+restores what the slot held: `rewind` does so, to the position that the tail marker recorded. The
+newest file's header is kept in memory until `forget`.
 
 Not thread-safe; only the holder of the store's lock may use it.
 """
@@ -55,7 +55,7 @@ _UNNAMED = "next.tmp"
 
 @dataclass(frozen=True, slots=True)
 class IndexPosition:
-    """Up to where an index is filled: the newest file's name as a number (0: none) and header."""
+    """The end of an index: the newest file's name as a number (0: none), and its header."""
 
     name: int = 0
     header: IndexHeader = EMPTY_HEADER
@@ -63,7 +63,7 @@ class IndexPosition:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """What a put writes into the newest file: it follows `before`, and `after` counts it."""
+    """A put into the newest file, computed but not written: after `before`, counted by `after`."""
 
     table: SlotTable
     before: IndexPosition
@@ -72,7 +72,7 @@ class Put:
 
 
 class IndexWriter:
-    """The index files of one store, open for appending. See the module."""
+    """The index files of one store, open for appending."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class IndexWriter:
 
     @property
     def position(self) -> IndexPosition:
-        """Up to where the index is filled; read from the newest file when not known."""
+        """The end of the index; read from the newest file when not known."""
         if self._position is None:
             self._position = self._read_position()
         return self._position
@@ -126,9 +126,10 @@ class IndexWriter:
             done += room
 
     def put_planner(self, count: int) -> Callable[[KeyColumns], Put] | None:
-        """What computes a put of `count` keys before it is written; None if few or too many.
+        """Return a function that computes a put of `count` keys; None if few or if they do not fit.
 
-        The call only reads: any thread may make it, until something else is put.
+        It only reads: any thread may call it, until something else is put. `write` is for its
+        result; where there is none, `put` does both.
         """
         position = self.position
         if not 0 < count <= self._room() or not kernels.is_worth(count):
@@ -137,10 +138,11 @@ class IndexWriter:
         return None if table.mapped(count) is None else partial(self._plan_put, position, table)
 
     def write(self, put: Put) -> None:
-        """Write a put that was computed; nothing was put since."""
+        """Write a put that was computed; nothing may have been put since."""
         assert put.before == self.position, "the index has changed"
         path = self._path(put.before.name)
         start = entry_position(self._slots, put.before.header.entry_count)
+        # This order: a crash may leave entries that nothing counts, never a slot without its entry.
         self._handles.write(path, put.chained.entries.data, start)
         self._reach(Failpoint.INDEX_ENTRIES_WRITTEN)
         self._handles.write(path, put.after.encode(), 0)
@@ -150,17 +152,15 @@ class IndexWriter:
         self._position = replace(put.before, header=put.after)
 
     def drop_empty(self) -> None:
-        """Delete the newest file if nothing is in it: it was made for keys that never came."""
+        """Delete the newest file if it is empty: it was made for keys that never came."""
         position = self.position
         if position.name and position.header.entry_count <= FIRST_ENTRY:
             self._handles.delete(self._path(position.name))
             self.forget()
 
     def rewind(self, position: IndexPosition) -> None:
-        """Take back every put after `position`, whatever of it is on disk; repeatable.
-
-        Slots first, while the entries that lead back are still there; entries last.
-        """
+        """Take back every put after `position`, whatever of it is on disk; repeatable."""
+        # Newest first: whenever this stops, the files that are left follow each other.
         for path in reversed(list_index_files(self._directory)):
             if int(path.name) > position.name:
                 self._handles.delete(path)
@@ -169,6 +169,7 @@ class IndexWriter:
         if position.name == 0:
             return
         path = self._path(position.name)
+        # Slots first, while the entries that lead back are still there; entries last.
         self._rewind_slots(path, position.header.entry_count)
         self._handles.write(path, position.header.encode(), 0)
         start = entry_position(self._slots, position.header.entry_count)
@@ -185,7 +186,7 @@ class IndexWriter:
         )
 
     def _roll(self) -> None:
-        """Begin a new file."""
+        """Begin a new file, which inherits times and offsets from the one before."""
         previous = self.position
         header = inherited(previous.header if previous.name else None)
         name = next_name(self._clock_ms(), previous.name)
@@ -198,12 +199,12 @@ class IndexWriter:
         self._reach(Failpoint.INDEX_CREATED)
 
     def _room(self) -> int:
-        """How many keys the newest file still takes."""
+        """Return how many keys the newest file still takes."""
         position = self.position
         return self._capacity - position.header.entry_count if position.name else 0
 
     def _plan_put(self, position: IndexPosition, table: SlotTable, keys: KeyColumns) -> Put:
-        """What keys that all fit come to in the newest file."""
+        """Compute entries and slot updates for keys that fit in the newest file."""
         hashes, physical_offsets, store_timestamps = keys
         before = position.header
         after = grown(before, physical_offsets, store_timestamps)
@@ -214,13 +215,13 @@ class IndexWriter:
         return Put(table, position, after, chained)
 
     def _table_of(self, path: Path) -> SlotTable:
-        """The slots of a file: of the one that has this name now, whoever gave it the name."""
+        """Return the slots of the file that has this name now, also if another process made it."""
         if self._table is None or not self._table.is_of(path):
             self._table = SlotTable(path, self._handles, self._slots)
         return self._table
 
     def _rewind_slots(self, path: Path, count: int) -> None:
-        """Lead every slot back to its newest entry below `count`."""
+        """Set every slot back to its newest entry below `count`."""
         if count <= FIRST_ENTRY:
             self._handles.zero(path, HEADER_BYTES, entry_position(self._slots, 0))
             return
@@ -237,7 +238,7 @@ class IndexWriter:
         if held is None:
             message = (
                 f"Index file {path} has slots that lead to entries which do not lead back below "
-                f"entry {count}; delete the index directory, the next writer makes it anew."
+                f"entry {count}; delete the index directory, the next writer rebuilds it."
             )
             raise CorruptRecordError(message, path)
         table.put(changed, held.astype(np.int32))
@@ -251,7 +252,7 @@ def grown(
     physical_offsets: NDArray[np.int64],
     store_timestamps: NDArray[np.int64],
 ) -> IndexHeader:
-    """The header after these records' keys were put, but for the slots that they are first in."""
+    """Return the header after these records' keys were put, but for the count of used slots."""
     is_first = header.entry_count <= FIRST_ENTRY
     return IndexHeader(
         begin_timestamp=int(store_timestamps[0]) if is_first else header.begin_timestamp,
@@ -266,7 +267,7 @@ def grown(
 
 
 def inherited(previous: IndexHeader | None) -> IndexHeader:
-    """The header of an empty file: it begins where and when the one before it ended."""
+    """Return the header of an empty file: it begins at the previous file's last offset and time."""
     if previous is None:
         return EMPTY_HEADER
     return IndexHeader(
@@ -280,11 +281,12 @@ def inherited(previous: IndexHeader | None) -> IndexHeader:
 def seconds_since(
     before: IndexHeader, after: IndexHeader, store_timestamps: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Whole seconds from the file's begin time, as RocketMQ counts them.
+    """Return whole seconds since the file's begin time, as RocketMQ counts them.
 
     The first entry of a file is counted from the begin time it inherited, before its own becomes
     the file's: visible only in a comparison of bytes.
     """
+    # A batch mostly has one store time: then one division does for all.
     times = store_timestamps[:1] if is_one_number(store_timestamps) else store_timestamps
     seconds = np.clip((times - after.begin_timestamp) // 1000, 0, _MAX_SECONDS)
     if len(times) < len(store_timestamps):
@@ -297,7 +299,7 @@ def seconds_since(
 
 
 def next_name(now_ms: int, previous: int) -> int:
-    """The name of an index file made now: local time to the millisecond, after the previous one's.
+    """Return the name of an index file made now: local time in ms, after the previous name.
 
     >>> next_name(0, 20991231235959999)
     20991231235960000

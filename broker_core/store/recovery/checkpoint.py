@@ -9,7 +9,7 @@ A file of 4096 bytes of which the first 48 are used, big-endian:
     32 int64 confirm_physical_offset  start of the last valid record that recovery found
     40 int64 logics_physical_offset   log offset that flushed consume queues have reached (5.5)
 
-Written after the flush that it speaks of, never before; 4.9 knows the first 24 bytes, 5.x before
+Written after the flush that it records, never before; 4.9 knows the first 24 bytes, 5.x before
 5.5 the first 40, and all leave the rest of the file alone. Not checksummed and not needed to read:
 recovery uses it to choose where to begin, and a value that is too old only makes it work longer.
 The layout is RocketMQ's; changing it needs a decision record and new golden files.
@@ -33,7 +33,7 @@ _TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What the checkpoint file says; all zeros when nothing was ever flushed."""
+    """The checkpoint file's fields; all zeros when nothing was ever flushed."""
 
     physic_msg_timestamp: int = 0
     logics_msg_timestamp: int = 0
@@ -44,7 +44,7 @@ class Checkpoint:
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Checkpoint:
-        """Read the fields; a shorter text of whole fields (an older release's) has zeros after it.
+        """Decode the fields; those that a shorter file (an older release's) lacks are zero.
 
         >>> Checkpoint.decode(bytes(4096)) == Checkpoint()
         True
@@ -64,14 +64,14 @@ class Checkpoint:
 
     @property
     def min_timestamp_ms(self) -> int:
-        """Everything stored before this time is in the flushed log and consume queues."""
+        """The store time before which everything is in the flushed log and consume queues."""
         return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - SAFETY_MS)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read the file; a missing or empty one is a store that never flushed.
 
-    CorruptRecordError for a length that no release writes or a negative time.
+    Raise CorruptRecordError for a length that no release writes, or a negative time.
     """
     try:
         data = path.read_bytes()

@@ -1,9 +1,9 @@
-"""What recovery does to the index: from which file and which record on it is made anew.
+"""Index plan: from which index file and which record on recovery rebuilds the index.
 
 After a clean stop the index is right, and only records that consume queues lack are added. After an
-unclean one, files that were not filled and flushed before the checkpoint's index time may be
-anything: the first of them is emptied and refilled from the log, the others go. Emptied, not
-deleted, so that a recovery that dies half-way still sees that there was an index.
+unclean one, files that were not filled and flushed before the checkpoint's index time may hold
+anything: the first of them is emptied and refilled from the log, the others are deleted. Emptied,
+not deleted, so that a recovery that dies half-way still sees that there was an index.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """Rewind the index to a position, then index the log from a record on.
+    """The index's recovery: rewound to a position, then filled from a record of the log on.
 
     The record at `from_offset` has `skip` keys in the index already; -1: nothing is added.
     Without `rewind_to` what the index holds stays.
@@ -35,7 +35,7 @@ class IndexPlan:
 
 
 def plan_normal(directory: Path, settings: StoreSettings, dispatch_from: int) -> IndexPlan:
-    """After a clean stop: add the records from `dispatch_from` on that are not there yet."""
+    """Plan the index after a clean stop: add what is missing from `dispatch_from` on."""
     paths = list_index_files(directory)
     if not paths:
         return IndexPlan(dispatch_from)
@@ -48,7 +48,7 @@ def plan_normal(directory: Path, settings: StoreSettings, dispatch_from: int) ->
 def plan_abnormal(
     directory: Path, settings: StoreSettings, flushed_ms: int, *, log_start: int, scan_start: int
 ) -> IndexPlan:
-    """After an unclean stop: keep files that were filled and flushed, make the rest anew.
+    """Plan the index after an unclean stop: keep files that were filled and flushed.
 
     A store that has no index file at all is indexed from the scan's start, as RocketMQ does.
     """
@@ -59,6 +59,7 @@ def plan_abnormal(
         is_kept = settings.index_entries <= header.entry_count and (
             0 < header.end_timestamp <= flushed_ms
         )
+        # Files fill in order: behind the first that is not kept, none was flushed for sure.
         if not is_kept or path.stat().st_size != settings.index_file_bytes:
             doomed = path
             break
@@ -74,8 +75,9 @@ def plan_abnormal(
 
 
 def _behind(file: IndexFile) -> IndexPlan:
-    """Go on behind a file's last entry, which may not be its record's last key."""
+    """Plan to go on behind a file's last entry, which may not be its record's last key."""
     last = file.header.end_physical_offset
     offsets = file.entries()[1:]["physical_offset"]
+    # One record can have several keys, and a full file can end between two of them.
     skip = len(offsets) if (offsets == last).all() else int(np.argmin(offsets[::-1] == last))
     return IndexPlan(last, skip)

@@ -1,14 +1,14 @@
-"""Stores that were left unclean: whether one was, and what recovery would make of it.
+"""Inspection: how a reader finds a store, and what it makes of one that was left unclean.
 
-Whoever writes leaves marks while it does (marks.py). A store that has them, and that nobody holds
-the lock of, was left by a writer that died: consume queues may lag behind the log or run ahead of
-it, and index files may be incomplete. So may the queues of a store from which they were removed.
-Readers look at such a store as recovery would leave it, and change nothing.
+A writer leaves signs of itself while it writes (shutdown_state.py). A store that has them, and
+whose lock is free, was left by a writer that died: consume queues may lag behind the log or run
+ahead of it, and index files may be incomplete. A store whose consume queues were removed is treated
+alike. Readers see such a store as recovery would leave it (plan.py), and change nothing; recover.py
+is for writers.
 
 Recovery ends the log at the first record that is not valid, as RocketMQ does, also where whole
 messages lie behind it. A reader does not follow it there: what a queue still leads to is read, and
-the record that is damaged is reported by whoever comes upon it. So it is where damage keeps
-recovery from making a plan.
+reading a damaged record reports it. So it is where damage keeps recovery from making a plan.
 """
 
 from __future__ import annotations
@@ -31,76 +31,81 @@ if TYPE_CHECKING:
     from broker_core.store.recovery.plan import Progress, RecoveryPlan
     from broker_core.store.settings import StoreSettings
 
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 _ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """How a store was found: `recovery` is None if its files are to be taken as they are.
+    """The state in which a store was found: `recovery` is None if its files are right as they are.
 
-    `damage` is set if whole messages lie behind the place where recovery would end the log, or if
-    it can't be planned at all: then nothing that a queue leads to may be left out.
+    `damage` is set if whole messages lie behind the end that recovery would give the log, or if it
+    can't be planned at all: then nothing that a queue leads to may be left out.
     """
 
-    marks: ShutdownState
+    shutdown: ShutdownState
     is_locked: bool
     recovery: RecoveryPlan | None = None
     damage: CorruptRecordError | None = None
 
     @property
     def is_clean(self) -> bool:
-        """Whether records need no second look: the store was closed, or is being written."""
+        """True if records need no second check: the store was closed, or is being written."""
         return self.recovery is None and self.damage is None
 
     def is_current(self, root: Path) -> bool:
-        """Whether nobody has written to the store, closed or opened it since."""
-        return (self.marks, self.is_locked) == (read_shutdown_state(root), _is_locked(root))
+        """Return True if no process has written to the store, closed or opened it since."""
+        return (self.shutdown, self.is_locked) == (read_shutdown_state(root), _is_locked(root))
 
 
 def examine_store(
-    root: Path, log: CommitLog, settings: StoreSettings, progress: Progress | None = None
+    root: Path, commit_log: CommitLog, settings: StoreSettings, progress: Progress | None = None
 ) -> StoreState:
-    """Find out how a store was left. Costs a few small reads unless it was left unclean.
+    """Examine how a store was left, at the cost of a few small reads unless that is unclean.
 
-    Then the log is scanned, and `progress` is told how far that is.
+    Then the log is scanned, and `progress` is told how far the scan is.
     """
     for _ in range(_ATTEMPTS):
         state = StoreState(read_shutdown_state(root), _is_locked(root))
         is_bare = lacks_queues(root, settings)
-        if state.is_locked or not (state.marks.is_unclean or is_bare):
+        if state.is_locked or not (state.shutdown.is_unclean or is_bare):
             return state
         try:
             planned = plan(root, settings.agreeing_with(root), progress=progress)
         except CorruptRecordError as error:
             found = replace(state, damage=error)
         else:
-            found = _recovered(state, root, log, _living(planned, root) if is_bare else planned)
-        # A writer that came in between makes a plan worthless: look again.
+            found = _recovered(
+                state, root, commit_log, _living(planned, root) if is_bare else planned
+            )
+        # Without the lock a writer can come in between, and makes the plan worthless: look again.
         if state.is_current(root):
             return found
     return state
 
 
 def _living(planned: RecoveryPlan, root: Path) -> RecoveryPlan:
-    """The plan without queues of topics that the configuration does not know: they were deleted."""
+    """Return the plan without queues of topics that the configuration lacks: they were deleted."""
     is_known = known_topics(root)
     queues = {queue: change for queue, change in planned.queues.items() if is_known(queue[0])}
     return replace(planned, queues=queues)
 
 
-def _recovered(state: StoreState, root: Path, log: CommitLog, planned: RecoveryPlan) -> StoreState:
+def _recovered(
+    state: StoreState, root: Path, commit_log: CommitLog, planned: RecoveryPlan
+) -> StoreState:
+    """Return the state with the plan, and with damage if the plan would hide whole messages."""
     if planned.kind is RecoveryKind.NONE:
         return state
-    _LOG.info(
-        "store was left unclean, reading what recovery would leave: root=%s log_end=%d queues=%d",
+    log.info(
+        "event=store_left_unclean root=%s log_end=%d queues=%d",
         root,
         planned.log_end,
         len(planned.queues),
     )
     cut = [queue for queue, change in planned.queues.items() if not len(change.entries)]
     damage = None
-    if any(_leads_beyond(root, log, queue, planned) for queue in cut):
+    if any(_leads_beyond(root, commit_log, queue, planned) for queue in cut):
         message = (
             f"The commit log in {root} is damaged at physical offset {planned.log_end} "
             f"({planned.ending or 'nothing is written there'}), and whole messages lie behind it. "
@@ -108,7 +113,7 @@ def _recovered(state: StoreState, root: Path, log: CommitLog, planned: RecoveryP
             f"RocketMQ does."
         )
         damage = CorruptRecordError(message, root, planned.log_end)
-    elif any(_leads_to_stranger(root, log, queue, planned) for queue in cut):
+    elif any(_leads_to_stranger(root, commit_log, queue, planned) for queue in cut):
         message = (
             f"A record of the commit log in {root} says that it belongs to a queue which does not "
             f"know it, while another queue leads to it. Restore it from a backup, or run "
@@ -118,27 +123,33 @@ def _recovered(state: StoreState, root: Path, log: CommitLog, planned: RecoveryP
     return replace(state, recovery=planned, damage=damage)
 
 
-def _leads_beyond(root: Path, log: CommitLog, queue: QueueKey, planned: RecoveryPlan) -> bool:
+def _leads_beyond(
+    root: Path, commit_log: CommitLog, queue: QueueKey, planned: RecoveryPlan
+) -> bool:
     """Return True if a queue's last entry leads to its message, whole, behind a planned end."""
     last = last_entry(queue, root / "consumequeue" / queue[0] / str(queue[1]))
-    return last is not None and leads_beyond(log, last, planned.log_end, planned.last_store_ms)
+    return last is not None and leads_beyond(
+        commit_log, last, planned.log_end, planned.last_store_ms
+    )
 
 
-def _leads_to_stranger(root: Path, log: CommitLog, queue: QueueKey, planned: RecoveryPlan) -> bool:
-    """Whether the first entry that would be cut leads to a record that no queue has as its own."""
+def _leads_to_stranger(
+    root: Path, commit_log: CommitLog, queue: QueueKey, planned: RecoveryPlan
+) -> bool:
+    """Return True if the first entry to be cut leads to a record that no queue has as its own."""
     topic, queue_id = queue
     end = planned.queues[queue].end
     for entry in ConsumeQueue(root / "consumequeue" / topic / str(queue_id)).read(end, end + 1):
-        place = int(entry["physical_offset"])
-        if not log.start <= place < planned.log_end or int(entry["size"]) <= 0:
+        physical_offset = int(entry["physical_offset"])
+        if not commit_log.start <= physical_offset < planned.log_end or int(entry["size"]) <= 0:
             continue
         try:
-            record = log.record(place)
+            record = commit_log.record(physical_offset)
         except (CorruptRecordError, OffsetRangeError):
             continue
         change = planned.queues.get((record.topic, record.queue_id))
         added = change.entries["physical_offset"] if change is not None else ()
-        return place not in added and not has_entry(root, record)
+        return physical_offset not in added and not has_entry(root, record)
     return False
 
 
@@ -146,4 +157,4 @@ def _is_locked(root: Path) -> bool:
     try:
         return lock_holder(root) is not None
     except StorageError:
-        return False  # not even the lock may be opened: then nobody of this user writes
+        return False  # not even the lock may be opened: then no process of this user writes

@@ -1,8 +1,10 @@
-"""Recovery, planned: what must change so that a store is whole, found without changing anything.
+"""Recovery plan: where the log ends and what must change for a store to be whole; only reads.
 
-The first thing looked at is the tail marker (tail.py). If it can be believed, the plan is nothing,
-or to finish or take back the one batch that a writer died over. If not, because a foreign broker or
-a loss of power came in between, the log is scanned as RocketMQ scans it:
+The pure half of recover.py, which carries a plan out; the package's first page has the whole story.
+
+The tail marker (tail.py) is looked at first. If it can be believed, the plan is nothing, or to
+finish or take back the one batch that a writer died over. If not, because a foreign broker started
+or power was lost in between, the log is scanned as RocketMQ scans it:
 
     NORMAL     the store was closed cleanly (no `abort`): from the last segment that begins no later
                than what consume queues have reached.
@@ -10,10 +12,7 @@ a loss of power came in between, the log is scanned as RocketMQ scans it:
 
 Either way every record is checked with its checksum, the first that is not valid ends the log, and
 consume queues are compared with what the scan found (queue_plan.py). After an abnormal stop index
-files that were not filled and flushed before the checkpoint are made anew (index_plan.py).
-
-`plan` only reads, and a plan is data: readers lay its entries over a crashed store's files, a
-writer carries it out (mend.py).
+files that were not filled and flushed before the checkpoint are rebuilt (index_plan.py).
 """
 
 from __future__ import annotations
@@ -58,11 +57,11 @@ if TYPE_CHECKING:
     from broker_core.store.settings import StoreSettings
 
 Progress = Callable[[int, int], None]
-"""Called with bytes done and bytes in all."""
+"""Called with the bytes scanned so far and the bytes to scan."""
 
 
 class RecoveryKind(Enum):
-    """What kind of work a plan is; see the module."""
+    """Kinds of recovery; the package's first page says what each trusts and changes."""
 
     NONE = "none"
     TAKE_BACK = "take back an append"
@@ -74,7 +73,7 @@ class RecoveryKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPlan:
-    """What a store looks like once it is recovered, and what to do for that.
+    """A recovery: the store as it will be, and the changes that lead there.
 
     The log's valid records lie in [log_start, log_end); the last begins at `last_start`. `queues`
     holds only queues that change. `tail` is the marker that the plan goes by, None for a scan.
@@ -101,17 +100,18 @@ def plan(
     distrust_tail: bool = False,
     progress: Progress | None = None,
 ) -> RecoveryPlan:
-    """Find out what recovery would do to the store at `root`; changes nothing.
+    """Plan the recovery of the store at `root`; change nothing.
 
     `settings` must agree with the files. With `distrust_tail` the marker is ignored.
     CorruptRecordError if a cleanly closed log has damage with valid records behind it: cutting
     there, as RocketMQ does, would lose acknowledged messages without a word.
     """
     survey = _Survey(root, settings, read_shutdown_state(root))
-    # The marker of a store that was left well does not know that its queues are gone.
-    is_at_rest = survey.marks.tail is not None and survey.marks.tail.is_at_rest
+    # A marker at rest does not notice that the consume queues were removed since: scan the log.
+    is_at_rest = survey.shutdown.tail is not None and survey.shutdown.tail.is_at_rest
     distrust_tail = distrust_tail or (is_at_rest and lacks_queues(root, settings))
-    if not distrust_tail and survey.marks.is_tail_believable(boot_id() if boot is None else boot):
+    boot = boot_id() if boot is None else boot
+    if not distrust_tail and survey.shutdown.is_tail_believable(boot):
         believed = survey.by_marker()
         if believed is not None:
             return believed
@@ -119,7 +119,7 @@ def plan(
 
 
 def lacks_queues(root: Path, settings: StoreSettings) -> bool:
-    """Whether there is a log but no consume queue at all, so that all of them must be rebuilt."""
+    """Return True if there is a log but no consume queue: all of them must be rebuilt."""
     if list_queues(root / "consumequeue"):
         return False
     return any(
@@ -133,19 +133,19 @@ def _no_progress(done: int, total: int) -> None:
 
 
 class _Survey:
-    """One look at a store."""
+    """The files of one store, looked at to plan its recovery."""
 
-    def __init__(self, root: Path, settings: StoreSettings, marks: ShutdownState) -> None:
+    def __init__(self, root: Path, settings: StoreSettings, shutdown: ShutdownState) -> None:
         self.root = root
         self.settings = settings
-        self.marks = marks
+        self.shutdown = shutdown
         self.log = CommitLog(*settings.commit_log_directories(root))
 
     # By the marker
 
     def by_marker(self) -> RecoveryPlan | None:
-        """The plan that the marker calls for; None if the files are not as it says."""
-        tail = self.marks.tail
+        """Return the plan that the marker calls for; None if the files are not as it says."""
+        tail = self.shutdown.tail
         assert tail is not None, "only called for a marker"
         if tail.last_start == NO_RECORD:
             is_as_left = tail.log_end == self.log.start
@@ -161,10 +161,13 @@ class _Survey:
         if tail.state is TailState.UNDOING and not is_unwritten_behind:
             return self._undo(tail)
         if tail.state is TailState.UNDOING:
+            # The log is cut last: with nothing at its end, queues and index were undone before.
             return self._at(tail, RecoveryKind.TAKE_BACK)
+        # At rest with bytes behind the end: a foreign writer's, or left over. Only a scan tells.
         return self._at(tail, RecoveryKind.NONE) if is_unwritten_behind else None
 
     def _at(self, tail: TailMarker, kind: RecoveryKind) -> RecoveryPlan:
+        """Return a plan of this kind for a log that ends where the marker says."""
         return RecoveryPlan(
             kind,
             self.log.start,
@@ -176,11 +179,15 @@ class _Survey:
         )
 
     def _finish(self, tail: TailMarker) -> RecoveryPlan | None:
-        """Every record of the batch is in the log: queues and index get what they lack."""
+        """Plan to finish a batch that is whole in the log: queues and index get what they lack.
+
+        None if it is not whole, as after a loss of power.
+        """
         found = self._scan_batch(tail)
         if found is None:
             return None
         scan, starts = found
+        # All entries of the batch, written or not: writing one again changes nothing.
         queues = {queue: QueuePlan(start, start, entries) for queue, start, entries in starts}
         return RecoveryPlan(
             RecoveryKind.FINISH,
@@ -195,7 +202,7 @@ class _Survey:
         )
 
     def _undo(self, tail: TailMarker) -> RecoveryPlan | None:
-        """The batch is still in the log, and so tells which queues it went to."""
+        """Plan to take back a batch that failed: the log still has it and tells its queues."""
         found = self._scan_batch(tail)
         if found is None:
             return None
@@ -206,7 +213,10 @@ class _Survey:
     def _scan_batch(
         self, tail: TailMarker
     ) -> tuple[LogScan, list[tuple[QueueKey, int, NDArray[np.void]]]] | None:
-        """(scan, each queue's first offset and entries) of the marker's batch, if it is whole."""
+        """Scan the marker's batch; None if it is not whole.
+
+        Return the scan, and of each queue its first offset and its entries.
+        """
         scan = LogScan(self.log, self.settings, tail.log_end)
         found: dict[QueueKey, ScannedRecords] = {}
         for fields in scan.batches():
@@ -217,7 +227,7 @@ class _Survey:
         return scan, [(queue, int(offsets[0]), entries) for queue, offsets, entries in joined]
 
     def _rewound(self, tail: TailMarker, *, index_from: int) -> IndexPlan | None:
-        """The index as it was before the marker's batch, then filled from an offset on."""
+        """Plan the index as it was before the marker's batch, then filled from an offset on."""
         if not self.settings.index_enabled:
             return None
         position = IndexPosition(tail.index_name, IndexHeader.decode(tail.index_header))
@@ -226,19 +236,20 @@ class _Survey:
     # By a scan of the log
 
     def by_scan(self, progress: Progress) -> RecoveryPlan:
-        """The plan of a normal or abnormal recovery."""
+        """Return the plan of a normal or abnormal recovery."""
         found = (last_entry(queue, self._directory(queue)) for queue in self._queues())
         lasts = [last for last in found if last is not None]
         reached = max((last.end for last in lasts), default=-1)
-        if self.marks.is_unclean:
+        if self.shutdown.is_unclean:
             kind = RecoveryKind.ABNORMAL
-            start = abnormal_start(self.log, self.marks.checkpoint)
+            start = abnormal_start(self.log, self.shutdown.checkpoint)
         else:
             kind = RecoveryKind.NORMAL
             start = normal_start(self.log, reached)
         try:
             return self._scan(kind, start, lasts, reached, progress)
         except GapError:
+            # More of a queue is missing than lies behind the start: only the whole log has it.
             return self._scan(kind, self.log.start, lasts, reached, progress)
 
     def _scan(
@@ -249,6 +260,7 @@ class _Survey:
         reached: int,
         progress: Progress,
     ) -> RecoveryPlan:
+        """Scan the log from `start` to its valid end, and compare queues and index with it."""
         is_normal = kind is RecoveryKind.NORMAL
         scan = LogScan(self.log, self.settings, start, suspects_tears=not is_normal)
         found: dict[QueueKey, ScannedRecords] = {}
@@ -257,6 +269,8 @@ class _Survey:
             progress(scan.end - start, self.log.capacity - start)
         if is_normal:
             self._refuse_damage(scan, lasts)
+        # After a clean stop queues are right up to what they have reached; records before that
+        # which have no entry are those of deleted topics, and get none.
         dispatch_from = reached if is_normal else 0
         queues = self._reconciled(found, start, dispatch_from, is_normal=is_normal)
         return RecoveryPlan(
@@ -279,7 +293,7 @@ class _Survey:
         *,
         is_normal: bool,
     ) -> dict[QueueKey, QueuePlan]:
-        """Compare every queue with what the scan found of it."""
+        """Plan every queue that differs from what the scan found of it."""
         existing = set(self._queues())
         deletions = deleted_topics(self.root)
         foreign = batch_topics(self.root)
@@ -301,6 +315,7 @@ class _Survey:
         return plans
 
     def _index_plan(self, kind: RecoveryKind, start: int, reached: int) -> IndexPlan | None:
+        """Plan the index; None where it is off."""
         if not self.settings.index_enabled:
             return None
         directory = self.root / "index"
@@ -309,13 +324,16 @@ class _Survey:
         return plan_abnormal(
             directory,
             self.settings,
-            self.marks.checkpoint.index_msg_timestamp,
+            self.shutdown.checkpoint.index_msg_timestamp,
             log_start=self.log.start,
-            scan_start=self.log.start if self.marks.tail is not None else start,
+            scan_start=self.log.start if self.shutdown.tail is not None else start,
         )
 
     def _refuse_damage(self, scan: LogScan, lasts: list[LastEntry]) -> None:
-        """Raise if messages that a queue still shows lie, whole, behind the log's valid end."""
+        """Raise CorruptRecordError if a queue shows a whole message behind the log's valid end.
+
+        Cutting there would lose messages that were acknowledged before a clean stop.
+        """
         for last in lasts:
             if leads_beyond(self.log, last, scan.end, scan.last_store_ms):
                 topic, queue_id = last.queue
@@ -336,7 +354,11 @@ class _Survey:
 
 
 def normal_start(log: CommitLog, reached: int) -> int:
-    """The last segment whose first record is valid and lies no later than queues have reached."""
+    """Return where a normal recovery starts to scan: as late as queues allow.
+
+    It is the last segment whose first record is valid and lies no later than what consume queues
+    have reached. A segment whose first record is not valid is skipped: the log ends before it.
+    """
     for segment in reversed(log.segments):
         record = _first_record(log, segment.base)
         if record is not None and record.store_timestamp != 0 and segment.base <= reached:
@@ -345,8 +367,9 @@ def normal_start(log: CommitLog, reached: int) -> int:
 
 
 def abnormal_start(log: CommitLog, checkpoint: Checkpoint) -> int:
-    """The last segment before whose first record everything is flushed, says the checkpoint.
+    """Return where an abnormal recovery starts to scan: as late as the checkpoint allows.
 
+    It is the last segment before whose first record everything is flushed, says the checkpoint.
     RocketMQ 5.5 goes by the offset that consume queues have reached; older releases, which do not
     write it, by times.
     """

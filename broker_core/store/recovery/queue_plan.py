@@ -1,16 +1,19 @@
-"""What recovery does to one consume queue: which entries stay, which must be written.
+"""Queue plan: which entries of a consume queue recovery keeps, and which it writes.
 
-The log is the authority, the queue a list of places in it. Recovery scans the log from some offset
-on (the scan start; before it, queues are known to be right) and compares. The rules:
+The log is the authority, a queue a list of physical offsets in it. Recovery scans the log from some
+offset on (the scan start; before it, queues are known to be right) and compares. The rules:
 
 - An entry from the scan start on counts only if the scan found that very record: same offset,
   size and queue offset. The first that does not ends what is kept.
 - Records behind the last kept entry are appended, if they go on where it ends.
-- A queue offset that goes back means that the topic was deleted and made anew: only the last run
-  of consecutive offsets is the living queue, and older entries go.
+- A queue offset that goes back means that the topic was deleted and created again: only the last
+  run of consecutive offsets is the living queue, and older entries go.
 - Queue offsets that leave a gap after what is kept mean that more of the queue is missing than
   the scan covers. Recovery then scans the whole log; if the gap stays, the messages in it went
   with deleted segments, and the queue begins behind them.
+- Records of a deleted topic belong to no queue (`deleted_topics`, `known_topics`).
+
+recover.py carries these plans out; readers lay them over a crashed store (inspect.py).
 """
 
 from __future__ import annotations
@@ -50,14 +53,14 @@ DELETIONS = Path("config") / "topicDeletions.json"
 
 
 class GapError(Exception):
-    """A queue lacks entries that this scan of the log can't supply."""
+    """Raised if a queue lacks entries that this scan of the log can't supply."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePlan:
-    """Keep the first `keep` entries, drop the rest, then write `entries` from `start` on.
+    """A queue's recovery: its first `keep` entries stay, and `entries` follow from `start` on.
 
-    `start` is `keep`, except for a queue that begins anew (`keep` is 0).
+    `start` is `keep`, except for a queue that starts again (`keep` is 0).
     """
 
     keep: int
@@ -66,13 +69,13 @@ class QueuePlan:
 
     @property
     def end(self) -> int:
-        """The queue's end afterwards."""
+        """The queue's end after recovery."""
         return self.start + len(self.entries) if len(self.entries) else self.keep
 
 
 @dataclass(frozen=True, slots=True)
 class QueueTail:
-    """Entries of a queue as they are: `first` is the number of entries[0].
+    """The end of a queue before recovery: `first` is the number of entries[0].
 
     Everything before `first` points to records before the scan start. `last_end` is where the
     record of entry `first` - 1 ends in the log, -1 if there is none or it is a filler.
@@ -93,7 +96,7 @@ class ScannedRecords:
     entries: list[NDArray[np.void]] = field(default_factory=list)
 
     def joined(self) -> tuple[NDArray[np.int64], NDArray[np.void]]:
-        """(queue offsets, entries) of all of them."""
+        """Return queue offsets and entries of all records."""
         if not self.offsets:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=ENTRY)
         # Joining would otherwise turn big-endian fields into native ones.
@@ -113,7 +116,8 @@ def collect(found: dict[QueueKey, ScannedRecords], fields: DispatchRequests) -> 
 
 
 def read_tail(queue: ConsumeQueue, scan_start: int) -> QueueTail:
-    """The entries of a queue that a scan from `scan_start` has to account for."""
+    """Read the entries of a queue that a scan from `scan_start` has to account for."""
+    # Newest file first: the one whose first entry points before the scan's start holds the border.
     for segment in reversed(queue.segments):
         base = segment.base // ENTRY_BYTES
         first = queue.read(base, base + 1)
@@ -128,12 +132,13 @@ def read_tail(queue: ConsumeQueue, scan_start: int) -> QueueTail:
 
 
 def _stop(segment: Segment) -> int:
-    """The number of the first entry that lies in a hole: from there on nothing need be read."""
+    """Return the number of the first entry in a hole: nothing behind it need be read."""
     stop = segment.base + min(first_hole(segment.path), segment.size)
     return -(-stop // ENTRY_BYTES)
 
 
 def _is_before(entries: NDArray[np.void], scan_start: int) -> NDArray[np.bool_]:
+    """Return which entries point to records before the scan's start; fillers point to none."""
     mask: NDArray[np.bool_] = is_filler(entries) | (
         (entries["physical_offset"] < scan_start) & (entries["physical_offset"] >= 0)
     )
@@ -141,13 +146,14 @@ def _is_before(entries: NDArray[np.void], scan_start: int) -> NDArray[np.bool_]:
 
 
 def _end_of(entry: np.void) -> int:
+    """Return the physical offset at which an entry's record ends; -1 for a filler."""
     if is_filler(np.array([entry], dtype=ENTRY))[0]:
         return -1
     return int(entry["physical_offset"]) + int(entry["size"])
 
 
 def _written_from(queue: ConsumeQueue, start: int) -> tuple[NDArray[np.void], bool]:
-    """(entries from `start` to the first that was never written, whether any is behind that)."""
+    """Read entries from `start` to the first that was never written; tell whether more follow."""
     parts = [np.zeros(0, dtype=ENTRY)]
     has_more = False
     is_done = False
@@ -192,6 +198,7 @@ def reconcile(
     is_whole = matched == len(tail.entries) and not tail.has_more
     if not len(offsets):
         return None if is_whole else QueuePlan(keep, keep, entries)
+    # Row 0 counts as a break, by the value put before it: the last break begins the living queue.
     run = int(np.flatnonzero(np.diff(offsets, prepend=offsets[0] - 2) != 1)[-1])
     start = int(offsets[run])
     if start > keep and run == 0:
@@ -200,7 +207,7 @@ def reconcile(
         if last_end > log_start:
             raise _missing(queue, keep, start, int(entries[0]["physical_offset"]))
     if run > 0 and start > 0:
-        # A topic made anew starts at 0: any other break is a record that was changed.
+        # A topic that was created again starts at 0: any other break is a record that was changed.
         raise _missing(queue, int(offsets[run - 1]), start, int(entries[run]["physical_offset"]))
     return QueuePlan(keep if start == keep else 0, start, entries[run:])
 
@@ -216,14 +223,14 @@ def _missing(queue: QueueKey, end: int, start: int, physical_offset: int) -> Cor
 
 
 def _matching(tail: QueueTail, offsets: NDArray[np.int64], entries: NDArray[np.void]) -> int:
-    """How many of the tail's entries, from its first on, are records that the scan found."""
+    """Count the tail's entries, from its first on, that are records which the scan found."""
     if not len(tail.entries) or not len(entries):
         return 0
-    places = entries["physical_offset"].astype(np.int64)
+    scanned = entries["physical_offset"].astype(np.int64)
     wanted = tail.entries["physical_offset"].astype(np.int64)
-    at = np.minimum(np.searchsorted(places, wanted), len(places) - 1)
+    at = np.minimum(np.searchsorted(scanned, wanted), len(scanned) - 1)
     same = (
-        (places[at] == wanted)
+        (scanned[at] == wanted)
         & (entries["size"][at] == tail.entries["size"])
         & (offsets[at] == tail.first + np.arange(len(wanted)))
     )
@@ -241,7 +248,7 @@ class LastEntry:
 
     @property
     def end(self) -> int:
-        """Where its record ends in the log; -1 for a filler."""
+        """The physical offset at which its record ends; -1 for a filler."""
         return -1 if self.size == FILLER_SIZE else self.physical_offset + self.size
 
 
@@ -271,7 +278,7 @@ def leads_beyond(log: CommitLog, last: LastEntry, log_end: int, last_store_ms: i
 
 
 def deleted_topics(root: Path) -> dict[str, int]:
-    """Topics that our writers deleted: {topic: log end at that time}."""
+    """Return the topics that our writers deleted: {topic: log end at that time}."""
     document: dict[str, Any] = config_files.load(root / DELETIONS)
     return {
         str(topic): int(end)
@@ -281,7 +288,7 @@ def deleted_topics(root: Path) -> dict[str, int]:
 
 
 def known_topics(root: Path) -> Callable[[str], bool]:
-    """Whether records of a topic without consume queues should get some.
+    """Return the test for whether records of a topic without consume queues should get some.
 
     After an unclean stop its queues may be lost, or it may have been deleted: the configuration
     tells, where there is one. Topics that brokers make for themselves are not always in it.

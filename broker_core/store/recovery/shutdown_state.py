@@ -1,7 +1,7 @@
-"""Marks: the small files in a store's root that say how it was left.
+"""Shutdown state: how the last writer left a store, by the small files in its root.
 
-    checkpoint   up to when everything is flushed (checkpoint.py), and where the last of our writers
-                 left the end of the store (tail.py)
+    checkpoint   up to when everything is flushed (checkpoint.py), and the tail marker: where the
+                 last of our writers left the end of the store (tail.py)
     abort        there while writes may not be flushed: if it is found, the store was not closed
     lock         its modification time changes when an Apache broker starts (lock.py)
 
@@ -24,7 +24,7 @@ CHECKPOINT_NAME = "checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class ShutdownState:
-    """What the small files say. `tail` is None where there is no marker to believe."""
+    """The content of the small files. `tail` is None if no valid marker is there."""
 
     checkpoint: Checkpoint
     tail: TailMarker | None
@@ -33,12 +33,12 @@ class ShutdownState:
 
     @property
     def is_tail_ours(self) -> bool:
-        """Whether no foreign broker has started since the marker was written."""
+        """True if no foreign broker has started since the marker was written."""
         return self.tail is not None and self.tail.lock_modified_ns == self.lock_modified_ns
 
     @property
     def is_unclean(self) -> bool:
-        """Whether the store was not closed: unflushed data may be lost after a stop.
+        """True if the store was not closed: unflushed data may be lost after a stop.
 
         Losing power can take the name of a new `abort` with it, so a marker of ours that does not
         say CLOSED counts as much.
@@ -48,9 +48,10 @@ class ShutdownState:
         return self.has_abort or self.tail.state is not TailState.CLOSED
 
     def is_tail_believable(self, boot: bytes) -> bool:
-        """Whether the marker describes the files as they are, unless someone tampered with them.
+        """Return True if the marker describes the files as they are, barring tampering.
 
-        After another boot only a closed store is what its marker says.
+        After another boot only a closed store is what its marker says: what the page cache held is
+        gone. An unknown boot (zeros) is never the marker's.
         """
         if self.tail is None or not self.is_tail_ours:
             return False

@@ -1,7 +1,12 @@
 """Tail marker: where the last writer left the end of the store, so that the next can go on at once.
 
-Two slots in the part of the `checkpoint` file that RocketMQ leaves alone, at bytes 2048 and 2560,
-written in turn, so that a torn write never loses both. Big-endian:
+Problem. Embedded writers are separate processes that take the store's lock for each batch. Each has
+to know, without reading the store, whether the writer before it finished, and has to finish or take
+back what that one did not. RocketMQ's files do not say: its broker holds the lock for life, and
+scans the log after a crash, which can leave a batch in part.
+
+Layout. Two slots in the part of the `checkpoint` file that RocketMQ leaves alone, at bytes 2048 and
+2560, written in turn, so that a torn write never loses both. Big-endian:
 
      0  8s   magic "RMQ.TAIL"         72  u64  index_name, 0 if there is no index file
      8  u32  version, 1               80  40s  index_header, its header as it then was
@@ -14,7 +19,7 @@ written in turn, so that a torn write never loses both. Big-endian:
     56  i64  durable_end             fsynced up to there: log, consume queues and index
     64  i64  log_durable_end         fsynced up to there: the log
 
-The slot with the higher generation counts. Its `state` says what holds:
+Invariants. The slot with the higher generation counts. Its `state` says what holds:
 
     APPENDING    a writer is writing records to [log_end, pending_end), or died doing so. Nothing
                  refers to them yet: the next writer takes them back.
@@ -24,7 +29,7 @@ The slot with the higher generation counts. Its `state` says what holds:
                  takes it back from index, consume queues and log.
     CLEAN        everything before log_end is in log, consume queues and index, as far as the page
                  cache goes: true until the machine stops.
-    CLOSED       the same, and all of it was fsynced: true for good.
+    CLOSED       as CLEAN, and all of it was fsynced: true for good.
 
 In the first three, everything before log_end is in place, and index_name and index_header are the
 index's as they were then. So a batch is there as a whole or not at all, whenever its writer died.
@@ -32,7 +37,17 @@ index's as they were then. So a batch is there as a whole or not at all, wheneve
 A marker is believed only if nothing foreign can have happened since: same boot (or CLOSED and no
 `abort`), same modification time of `lock`, a whole record at last_start that ends at log_end, and
 nothing after it. In every other case recovery looks at the files themselves, so a lost or damaged
-marker costs time, never data. The layout is ours; a new one needs a new version number.
+marker costs time, never data.
+
+Outline. session.py writes a marker before and after each step of an append, unsynced: three writes
+of 156 bytes a batch. shutdown_state.py reads the current one and judges it, plan.py turns it into a
+recovery. Apache's broker neither reads nor disturbs it; when it starts it changes the modification
+time of `lock`, which makes us scan once.
+
+Rejected (decision 0003). A log of intentions in a file of its own; trusting file lengths or the
+last consume-queue entry; holding the lock for a writer's life.
+
+The layout is ours; a new one needs a new version number.
 """
 
 from __future__ import annotations
@@ -57,7 +72,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class TailState(IntEnum):
-    """What a marker promises; see the module."""
+    """States of the store that a marker promises; see the module."""
 
     APPENDING = 1
     DISPATCHING = 2
@@ -68,7 +83,7 @@ class TailState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TailMarker:
-    """One marker; the fields are the module's."""
+    """One marker; the module describes the fields."""
 
     state: TailState
     generation: int = 0
@@ -85,7 +100,7 @@ class TailMarker:
     pid: int = 0
 
     def encode(self) -> bytes:
-        """The slot's bytes."""
+        """Return the slot's 156 bytes."""
         body = _LAYOUT.pack(
             _MAGIC,
             VERSION,
@@ -107,24 +122,24 @@ class TailMarker:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no batch was under way."""
+        """True if no batch was under way."""
         return self.state in (TailState.CLEAN, TailState.CLOSED)
 
     @property
     def slot_offset(self) -> int:
-        """Where in the checkpoint file this generation is written."""
+        """The position in the checkpoint file at which this generation is written."""
         return SLOT_OFFSETS[self.generation % len(SLOT_OFFSETS)]
 
 
 def decode_tail(checkpoint: bytes) -> TailMarker | None:
-    """The current marker of a checkpoint file, or None if there is none to believe.
+    """Return the current marker of a checkpoint file; None if no valid one is there.
 
-    A slot with our magic and anything else wrong makes both worthless: the damaged one may have
-    been the newer.
+    A slot that is written but not valid makes both worthless: it may have been the newer.
     """
     slots = [checkpoint[offset : offset + SLOT_BYTES] for offset in SLOT_OFFSETS]
     written = [slot for slot in slots if slot.strip(b"\0")]
     tails = [_decode_slot(slot) for slot in written]
+    # One of two slots damaged: the other may be a generation old, and promise too much.
     valid = [tail for tail in tails if tail is not None]
     if not valid or len(valid) < len(written):
         return None
@@ -132,7 +147,7 @@ def decode_tail(checkpoint: bytes) -> TailMarker | None:
 
 
 def boot_id() -> bytes:
-    """The id of this machine's current boot; zeros if unknown, and then no marker is believed."""
+    """Return the id of this machine's boot; zeros if unknown, and then no marker is believed."""
     try:
         return bytes.fromhex(_BOOT_ID.read_text(encoding="ascii").strip().replace("-", ""))
     except (OSError, ValueError):
