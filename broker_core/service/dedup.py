@@ -69,8 +69,8 @@ class _Place(NamedTuple):
 class AppendDedup:
     """The appends that were done lately, and those that are being done. Thread-safe."""
 
-    def __init__(self, core: BrokerPool, window: int = WINDOW) -> None:
-        self._core = core
+    def __init__(self, pool: BrokerPool, window: int = WINDOW) -> None:
+        self._pool = pool
         self._window = window
         self._lock = threading.Lock()
         self._done: OrderedDict[RequestName, _Place] = OrderedDict()
@@ -114,24 +114,24 @@ class AppendDedup:
                 self._done.popitem(last=False)
 
     def _read(self, place: _Place) -> AppendResult:
-        self._core.writer.commit()
-        with self._core.broker() as broker:
+        self._pool.writer.commit()
+        with self._pool.broker() as broker:
             return read_placement(broker.reader, place.physical_offset, place.records)
 
     def _found(self, attempt: AppendAttempt, records: Records) -> AppendResult | None:
         """Where an append lies that another server may have done; None if nobody did it."""
-        if attempt.instance == self._core.instance or not len(records):
+        if attempt.instance == self._pool.instance or not len(records):
             return None
         first = decode_record(records.data[: int(records.sizes[0])].data, verify=False)
         unique_key = first.property_map.get(UNIQ_KEY)
-        if unique_key is None or not self._core.settings.index_enabled:
+        if unique_key is None or not self._pool.settings.index_enabled:
             message = (
                 "The connection broke while messages were appended, and whether they were can't "
                 "be told: they have no unique keys, or the store has no index. Look for them "
                 "before sending them again."
             )
             raise UnavailableError(message)
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             reader = broker.reader
             for place in reader.lookup(first.topic, unique_key, _CANDIDATES, is_complete=True):
                 if _is_same(reader, place, first, unique_key):

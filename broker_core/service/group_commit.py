@@ -76,9 +76,9 @@ class GroupCommit:
     """The one way of clients' messages into the log. Thread-safe."""
 
     def __init__(
-        self, core: BrokerPool, max_bytes: int, monotonic: Callable[[], float] = time.monotonic
+        self, pool: BrokerPool, max_bytes: int, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self._core = core
+        self._pool = pool
         self._max_bytes = max_bytes
         self._monotonic = monotonic
         self._changed = threading.Condition()
@@ -101,7 +101,7 @@ class GroupCommit:
         begun; then nothing was written.
         """
         if len(job.records) > FEW:
-            job.batch = self._core.writer.as_batch(self._admitted([job])).make_ready()
+            job.batch = self._pool.writer.as_batch(self._admitted([job])).make_ready()
         with self._changed:
             self._waiting.append(job)
             if not self._is_led:
@@ -195,7 +195,7 @@ class GroupCommit:
 
     def _admitted(self, jobs: Sequence[Job]) -> Batch:
         """The messages of some requests, checked."""
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             admitted = admit_appends(broker, [job.records for job in jobs])
         _require_permits(jobs, admitted)
         return admitted.batch
@@ -208,9 +208,9 @@ class GroupCommit:
             batches.append(self._admitted(small))
         batch = Batch.join(batches)
         if any(job.flush == "sync" for job in group):
-            placed = self._core.writer.append(batch, flush="sync")
+            placed = self._pool.writer.append(batch, flush="sync")
         else:
-            placed = self._core.writer.accept(batch)
+            placed = self._pool.writer.accept(batch)
         self.groups += 1
         self.requests += len(group)
         first = 0

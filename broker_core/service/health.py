@@ -36,13 +36,13 @@ class Status(IntEnum):
     SERVICE_UNKNOWN = 3
 
 
-def health_handler(core: BrokerPool) -> grpc.GenericRpcHandler:
+def health_handler(pool: BrokerPool) -> grpc.GenericRpcHandler:
     """Return the handler of the health service over a core."""
 
     def status_of(request: bytes) -> Status:
         if requested_service(request) not in _KNOWN:
             return Status.SERVICE_UNKNOWN
-        return Status.NOT_SERVING if core.is_stopping else Status.SERVING
+        return Status.NOT_SERVING if pool.is_stopping else Status.SERVING
 
     def check(request: bytes, context: grpc.ServicerContext) -> bytes:
         status = status_of(request)
@@ -52,7 +52,7 @@ def health_handler(core: BrokerPool) -> grpc.GenericRpcHandler:
 
     def watch(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         told = None
-        with core.arrivals.watch([_WATCHED]) as watching:
+        with pool.arrivals.watch([_WATCHED]) as watching:
             context.add_callback(watching.wake)
             while context.is_active() and told is not Status.NOT_SERVING:
                 status = status_of(request)

@@ -69,7 +69,7 @@ class BrokerProcess:
         self.settings = settings
         self.metrics = Metrics()
         self._metrics_port: MetricsPort | None = None
-        self.core = BrokerPool.open(
+        self.pool = BrokerPool.open(
             root,
             settings.store,
             create=create,
@@ -80,7 +80,7 @@ class BrokerProcess:
         )
         try:
             self.server = BrokerServer(
-                self.core,
+                self.pool,
                 settings,
                 credentials=server_credentials(settings),
                 identify=_identify(settings),
@@ -88,13 +88,13 @@ class BrokerProcess:
             )
             self._watch()
         except BaseException:
-            self.core.close()
+            self.pool.close()
             raise
-        self.background = Background(services(self), self.core.clock_ms)
+        self.background = Background(services(self), self.pool.clock_ms)
         self._committer = committer(self)
 
     def _watch(self) -> None:
-        writer, commit = self.core.writer, self.server.group_commit
+        writer, commit = self.pool.writer, self.server.group_commit
         for name, kind, read in (
             ("rocketmq_append_requests_total", "counter", lambda: commit.requests),
             ("rocketmq_append_groups_total", "counter", lambda: commit.groups),
@@ -138,7 +138,7 @@ class BrokerProcess:
             self._committer.stop()
         if self._metrics_port is not None:
             self._metrics_port.stop()
-        self.core.close()
+        self.pool.close()
 
 
 def _identify(settings: ServiceSettings) -> Identify:
@@ -149,7 +149,7 @@ def _identify(settings: ServiceSettings) -> Identify:
 
 def committer(broker: BrokerProcess) -> Committer | None:
     """Return who commits what the pool holds, None without a pool."""
-    writer, settings = broker.core.writer, broker.settings
+    writer, settings = broker.pool.writer, broker.settings
     if not isinstance(writer, PooledWriter):
         return None
     writer.pool_bytes = settings.in_flight_bytes
@@ -158,25 +158,25 @@ def committer(broker: BrokerProcess) -> Committer | None:
 
 def services(broker: BrokerProcess) -> list[Service]:
     """What the broker does by itself."""
-    core, settings = broker.core, broker.settings
+    pool, settings = broker.pool, broker.settings
 
     def flush() -> None:
-        if core.writer.durable_lag_bytes:
+        if pool.writer.durable_lag_bytes:
             with broker.metrics.flushing():
-                core.writer.flush()
+                pool.writer.flush()
 
-    check_ms = core.settings.transaction_check_interval_ms
+    check_ms = pool.settings.transaction_check_interval_ms
     return [
         Service("flush", settings.flush_interval_ms, flush),
-        Service("retention", settings.clean_interval_ms, core.writer.delete_expired),
-        Service("trim", TRIM_INTERVAL_MS, core.trim),
-        Service("delay", DELAY_INTERVAL_MS, lambda: _deliver_delayed(core)),
+        Service("retention", settings.clean_interval_ms, pool.writer.delete_expired),
+        Service("trim", TRIM_INTERVAL_MS, pool.trim),
+        Service("delay", DELAY_INTERVAL_MS, lambda: _deliver_delayed(pool)),
         Service("check-back", check_ms, broker.server.questions.check_back),
     ]
 
 
-def _deliver_delayed(core: BrokerPool) -> None:
-    with core.broker() as broker:
+def _deliver_delayed(pool: BrokerPool) -> None:
+    with pool.broker() as broker:
         broker.reader.refresh()
         if broker.reader.queue_ids(SCHEDULE_TOPIC):
             broker.transactions.deliver_due()

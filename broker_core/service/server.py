@@ -47,17 +47,17 @@ class BrokerServer:
 
     def __init__(
         self,
-        core: BrokerPool,
+        pool: BrokerPool,
         settings: ServiceSettings,
         *,
         credentials: grpc.ServerCredentials | None = None,
         identify: Identify = anyone,
         observe: Observe = unobserved,
     ) -> None:
-        self._core = core
+        self._pool = pool
         self._settings = settings
-        self.group_commit = GroupCommit(core, settings.in_flight_bytes)
-        self.questions = Questions(core)
+        self.group_commit = GroupCommit(pool, settings.in_flight_bytes)
+        self.questions = Questions(pool)
         self._threads = ThreadPoolExecutor(settings.max_calls, thread_name_prefix="call")
         self._server = grpc.server(
             self._threads,
@@ -72,7 +72,7 @@ class BrokerServer:
                     SERVICE,
                     {each.name: boundary.rpc_handler(each, handlers[each]) for each in METHODS},
                 ),
-                health_handler(core),
+                health_handler(pool),
             ]
         )
         self.port = self._bind(credentials)
@@ -96,25 +96,25 @@ class BrokerServer:
 
     def stop(self, grace_s: float) -> None:
         """Take no new calls, let those under way end within `grace_s`, end the rest."""
-        self._core.begin_stop()
+        self._pool.begin_stop()
         self.questions.stop()
         self._server.stop(grace_s).wait()
         self._threads.shutdown(wait=True)
 
     def _handlers(self) -> Mapping[Method, Handler]:
         limits = self._settings.limits
-        reading = ReadHandlers(self._core, limits)
+        reading = ReadHandlers(self._pool, limits)
         writing = WriteHandlers(
-            self._core,
+            self._pool,
             limits,
             self.group_commit,
-            AppendDedup(self._core),
+            AppendDedup(self._pool),
             creates_topics=self._settings.creates_topics,
         )
-        deciding = TransactionHandlers(self._core, limits, self.group_commit, self.questions)
+        deciding = TransactionHandlers(self._pool, limits, self.group_commit, self.questions)
         return {
             methods.HELLO: self._hello,
-            methods.STATS: Statistics(self._core, self.group_commit).stats,
+            methods.STATS: Statistics(self._pool, self.group_commit).stats,
             methods.TOPICS: reading.topics,
             methods.DESCRIBE: reading.describe,
             methods.OFFSETS: reading.offsets,
@@ -154,13 +154,13 @@ class BrokerServer:
         return pb.HelloReply(
             protocol=PROTOCOL,
             server=f"pyspark-rocketmq {version()}",
-            broker_name=self._core.settings.broker_name,
-            instance=self._core.instance,
-            store_host=self._core.settings.store_host,
+            broker_name=self._pool.settings.broker_name,
+            instance=self._pool.instance,
+            store_host=self._pool.settings.store_host,
             message_bytes=limits.message_bytes,
             chunk_bytes=limits.chunk_bytes,
             append_bytes=limits.append_bytes,
-            delay_levels=len(self._core.settings.delay_levels_ms),
+            delay_levels=len(self._pool.settings.delay_levels_ms),
             creates_topics=self._settings.creates_topics,
         )
 

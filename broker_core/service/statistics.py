@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 class Statistics:
     """Handler of the call for statistics."""
 
-    def __init__(self, core: BrokerPool, group_commit: GroupCommit) -> None:
-        self._core = core
+    def __init__(self, pool: BrokerPool, group_commit: GroupCommit) -> None:
+        self._pool = pool
         self._group_commit = group_commit
-        self._started_ms = core.clock_ms()
+        self._started_ms = pool.clock_ms()
 
     def stats(self, request: pb.Empty, call: Call) -> pb.Stats:
         """All numbers, to whoever may administer the broker."""
         del request
         call.identity.require_everywhere(Right.ADMIN)
-        writer, commit = self._core.writer, self._group_commit
-        with self._core.broker() as broker:
+        writer, commit = self._pool.writer, self._group_commit
+        with self._pool.broker() as broker:
             numbers = store_numbers(broker.reader, broker.catalog)
         numbers |= {
             "appendRequests": commit.requests,
@@ -35,6 +35,6 @@ class Statistics:
             "bytesInFlight": commit.held_bytes,
             "poolBytes": writer.held_bytes,
             "durableLagBytes": writer.durable_lag_bytes,
-            "uptimeMs": max(0, self._core.clock_ms() - self._started_ms),
+            "uptimeMs": max(0, self._pool.clock_ms() - self._started_ms),
         }
         return pb.Stats(store=str(writer.root), numbers=numbers)

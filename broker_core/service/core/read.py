@@ -37,8 +37,8 @@ FOLLOW_PAUSE_S = 0.005
 class ReadHandlers:
     """Handlers of the calls that change nothing."""
 
-    def __init__(self, core: BrokerPool, limits: Limits) -> None:
-        self._core = core
+    def __init__(self, pool: BrokerPool, limits: Limits) -> None:
+        self._pool = pool
         self._limits = limits
 
     # Topics and offsets
@@ -46,27 +46,27 @@ class ReadHandlers:
     def topics(self, request: pb.Empty, call: Call) -> pb.TopicList:
         """Names of the topics that the caller may do anything with."""
         del request
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             found = [name for name in broker.topics() if call.identity.may_see(name)]
         return pb.TopicList(topics=found)
 
     def describe(self, request: pb.Topic, call: Call) -> pb.TopicInfo:
         """What there is to know of a topic."""
         call.identity.require_sight(request.topic)
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             return topic_message(broker.describe(request.topic))
 
     def offsets(self, request: pb.Topic, call: Call) -> pb.TopicBounds:
         """(min, max) of every queue of a topic."""
         call.identity.require(Right.SUBSCRIBE, [request.topic])
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             return self._bounds(broker, request.topic)
 
     def offset_at(self, request: pb.OffsetAt, call: Call) -> pb.Offset:
         """The first offset at or after a time."""
         call.identity.require(Right.SUBSCRIBE, [request.topic])
         name = request.broker_name if request.HasField("broker_name") else None
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             found = broker.offset_at(
                 request.topic, request.queue_id, request.timestamp_ms, broker_name=name
             )
@@ -75,13 +75,13 @@ class ReadHandlers:
     def consumer_offsets(self, request: pb.Group, call: Call) -> pb.GroupOffsets:
         """Where a group will read next."""
         call.identity.require(Right.SUBSCRIBE, [request.topic])
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             found = broker.consumer_offsets(request.group, request.topic)
         queues = [
             pb.QueueOffset(queue_id=queue.queue_id, offset=offset)
             for queue, offset in found.items()
         ]
-        return pb.GroupOffsets(broker_name=self._core.settings.broker_name, queues=queues)
+        return pb.GroupOffsets(broker_name=self._pool.settings.broker_name, queues=queues)
 
     def wait(self, request: pb.Await, call: Call) -> pb.TopicBounds:
         """What a topic holds, as soon as one of its queues goes beyond an offset."""
@@ -90,7 +90,7 @@ class ReadHandlers:
         keys = [(request.topic, queue_id) for queue_id in known]
         wait_s = min(max(0.0, request.timeout_ms / 1000), LONGEST_WAIT_S)
         until_s = time.monotonic() + wait_s
-        with self._core.broker() as broker, self._core.arrivals.watch(keys) as watch:
+        with self._pool.broker() as broker, self._pool.arrivals.watch(keys) as watch:
             call.when_over(watch.wake)
             while True:
                 held = self._bounds(broker, request.topic)
@@ -99,7 +99,7 @@ class ReadHandlers:
                     for queue in held.queues
                 )
                 left_s = until_s - time.monotonic()
-                if has_come or left_s <= 0 or not call.is_active or self._core.is_stopping:
+                if has_come or left_s <= 0 or not call.is_active or self._pool.is_stopping:
                     return held
                 watch.wait(left_s)
 
@@ -108,7 +108,7 @@ class ReadHandlers:
             pb.QueueBounds(queue_id=queue.queue_id, minimum=minimum, maximum=maximum)
             for queue, (minimum, maximum) in broker.offsets(topic).items()
         ]
-        return pb.TopicBounds(broker_name=self._core.settings.broker_name, queues=queues)
+        return pb.TopicBounds(broker_name=self._pool.settings.broker_name, queues=queues)
 
     # Messages
 
@@ -117,7 +117,7 @@ class ReadHandlers:
         call.identity.require(Right.SUBSCRIBE, [request.topic])
         queue = QueueRef(request.topic, request.broker_name, request.queue_id)
         wanted_filter = filter_of(request.filter)
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             wanted = OffsetRange(queue, LogicalOffset(request.start), LogicalOffset(request.end))
             if request.follow:
                 yield from self._follow(broker, wanted, wanted_filter, request, call)
@@ -161,12 +161,12 @@ class ReadHandlers:
         call: Call,
     ) -> Iterator[bytes]:
         queue, at = wanted.queue, wanted.start
-        key, arrivals = (queue.topic, queue.queue_id), self._core.arrivals
-        is_ours = queue.broker_name == self._core.settings.broker_name
+        key, arrivals = (queue.topic, queue.queue_id), self._pool.arrivals
+        is_ours = queue.broker_name == self._pool.settings.broker_name
         may_skip_files = is_ours and wanted_filter is None and not request.verify
         with arrivals.follow(key) as watch:
             call.when_over(watch.wake)
-            while call.is_active and not self._core.is_stopping:
+            while call.is_active and not self._pool.is_stopping:
                 most_bytes = self._limits.chunk_bytes if may_skip_files else 0
                 pieces = arrivals.pieces(key, at, most_bytes)
                 if pieces:
@@ -182,8 +182,8 @@ class ReadHandlers:
                         at = end
                         continue
                 watch.wait()
-        if self._core.is_stopping:
-            raise self._core.stopping()
+        if self._pool.is_stopping:
+            raise self._pool.stopping()
 
     def _chunk_bytes(self, batch_bytes: int) -> int:
         limit = self._limits.chunk_bytes
@@ -195,7 +195,7 @@ class ReadHandlers:
         if request.limit < 1:
             message = f"A query's limit is {request.limit}; give 1 or more."
             raise RequestError(message)
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             broker.describe(request.topic)
             found = find_by_key(broker.reader, request.topic, request.key, request.limit)
             frames = as_frames(found, broker.reader)
@@ -203,7 +203,7 @@ class ReadHandlers:
 
     def message(self, request: pb.MessageId, call: Call) -> Iterator[bytes]:
         """The message with an id."""
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             topics = [name for name in broker.topics() if call.identity.may(Right.SUBSCRIBE, name)]
             record = find_by_id(broker.reader, topics, request.message_id)
             if not call.identity.may(Right.SUBSCRIBE, record.topic):

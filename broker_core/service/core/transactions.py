@@ -47,9 +47,9 @@ class TransactionHandlers:
     """Handlers of the calls about transactions."""
 
     def __init__(
-        self, core: BrokerPool, limits: Limits, group_commit: GroupCommit, questions: Questions
+        self, pool: BrokerPool, limits: Limits, group_commit: GroupCommit, questions: Questions
     ) -> None:
-        self._core = core
+        self._pool = pool
         self._limits = limits
         self._group_commit = group_commit
         self._questions = questions
@@ -59,7 +59,7 @@ class TransactionHandlers:
     def is_decided(self, request: pb.Batch, call: Call) -> pb.IsDecided:
         """Whether a batch is committed."""
         call.identity.require_somewhere(Right.PUBLISH)
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             found = broker.transactions.is_batch_decided(unpack_batch(request))
         return pb.IsDecided(is_decided=found)
 
@@ -80,7 +80,7 @@ class TransactionHandlers:
                 f"{self._limits.append_bytes} is the limit; send them in parts."
             )
             raise IllegalMessageError(message)
-        with self._group_commit.room(head.total_bytes, call.deadline_s), self._core.broker() as own:
+        with self._group_commit.room(head.total_bytes, call.deadline_s), self._pool.broker() as own:
             records = gather(first, requests, head.total_bytes, call.born_host)
             admitted = admit(own, [records])
             if call.identity is not ANYONE:
@@ -97,7 +97,7 @@ class TransactionHandlers:
     def commit_batch(self, request: pb.Decide, call: Call) -> pb.Outcome:
         """Commit what receipts stand for, once."""
         call.identity.require_somewhere(Right.PUBLISH)
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             outcome = broker.transactions.commit_batch(
                 unpack_batch(request.batch),
                 [unpack_receipt(each) for each in request.receipts],
@@ -110,7 +110,7 @@ class TransactionHandlers:
     def abort_batch(self, request: pb.Decide, call: Call) -> pb.Empty:
         """Roll back what receipts stand for."""
         call.identity.require_somewhere(Right.PUBLISH)
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             broker.transactions.abort_batch(
                 unpack_batch(request.batch),
                 [unpack_receipt(each) for each in request.receipts],
@@ -124,7 +124,7 @@ class TransactionHandlers:
         """Append one half message."""
         call.identity.require(Right.PUBLISH, [request.topic])
         queue_id = request.queue_id if request.HasField("queue_id") else None
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             broker.require_writable(request.topic, *([] if queue_id is None else [queue_id]))
             half = broker.transactions.prepare(
                 request.topic,
@@ -146,7 +146,7 @@ class TransactionHandlers:
         except ValueError as error:
             message = f"{request.fate!r} is no way to end a transaction."
             raise RequestError(message) from error
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             broker.transactions.end(half, fate)
         return pb.Empty()
 
@@ -178,15 +178,15 @@ class Questions:
     later. Until then the fate is unknown, and a round does not wait for it.
     """
 
-    def __init__(self, core: BrokerPool) -> None:
-        self._core = core
+    def __init__(self, pool: BrokerPool) -> None:
+        self._pool = pool
         self._rounds = threading.Lock()
         self._lock = threading.Lock()
         self._listeners: dict[str, list[queue.Queue[pb.Question | None]]] = {}
 
     def check_back(self) -> CheckBackReport:
         """Run one round now; none is needed where nothing was ever prepared."""
-        with self._rounds, self._core.broker() as broker:
+        with self._rounds, self._pool.broker() as broker:
             if not broker.reader.queue_ids(HALF_TOPIC):
                 return CheckBackReport()
             with self._lock:
@@ -226,7 +226,7 @@ class Questions:
             self._listeners.setdefault(group, []).append(mine)
         try:
             call.when_over(wake)
-            while call.is_active and not self._core.is_stopping:
+            while call.is_active and not self._pool.is_stopping:
                 question = mine.get()
                 if question is not None:
                     yield question

@@ -35,14 +35,14 @@ class WriteHandlers:
 
     def __init__(
         self,
-        core: BrokerPool,
+        pool: BrokerPool,
         limits: Limits,
         group_commit: GroupCommit,
         repeats: AppendDedup,
         *,
         creates_topics: bool = False,
     ) -> None:
-        self._core = core
+        self._pool = pool
         self._limits = limits
         self._group_commit = group_commit
         self._repeats = repeats
@@ -76,7 +76,7 @@ class WriteHandlers:
     def _append_once(self, head: pb.AppendHead, records: Records, call: Call) -> AppendResult:
         job = Job(
             records,
-            flush=head.flush or self._core.settings.flush,
+            flush=head.flush or self._pool.settings.flush,
             permit=None if call.identity is ANYONE else call.identity.require_publish,
             deadline_s=call.deadline_s,
         )
@@ -87,7 +87,7 @@ class WriteHandlers:
     def delete_before(self, request: pb.DeleteBefore, call: Call) -> pb.Offset:
         """Delete whole commit-log files."""
         call.identity.require_everywhere(Right.ADMIN)
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             return pb.Offset(offset=broker.delete_before(request.physical_offset))
 
     # Topics
@@ -97,28 +97,28 @@ class WriteHandlers:
         if request.for_sending:
             return self._create_for_sending(request.topic, call)
         call.identity.require(Right.ADMIN, [request.topic])
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             info = broker.create_topic(request.topic, request.queues, exist_ok=request.exist_ok)
         return topic_message(info)
 
     def _create_for_sending(self, topic: str, call: Call) -> pb.TopicInfo:
         call.identity.require(Right.PUBLISH, [topic])
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             if self._creates_topics and not is_the_brokers(topic):
-                queues = self._core.settings.default_topic_queues
+                queues = self._pool.settings.default_topic_queues
                 return topic_message(broker.create_topic(topic, queues, exist_ok=True))
             return topic_message(broker.describe(topic))
 
     def add_queues(self, request: pb.AddQueues, call: Call) -> pb.TopicInfo:
         """Let a topic have more queues."""
         call.identity.require(Right.ADMIN, [request.topic])
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             return topic_message(broker.add_queues(request.topic, request.total))
 
     def delete_topic(self, request: pb.Topic, call: Call) -> pb.Empty:
         """Forget a topic."""
         call.identity.require(Right.ADMIN, [request.topic])
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             broker.delete_topic(request.topic)
         return pb.Empty()
 
@@ -128,7 +128,7 @@ class WriteHandlers:
         """Record where a group will read next."""
         call.identity.require(Right.SUBSCRIBE, [request.topic])
         name = request.broker_name if request.HasField("broker_name") else None
-        with self._core.broker() as broker:
+        with self._pool.broker() as broker:
             broker.commit_offset(
                 request.group,
                 request.topic,

@@ -13,7 +13,7 @@ from tests.kit.stores import deleted_maps
 
 
 @pytest.fixture
-def core(tmp_path: Path) -> BrokerPool:
+def pool(tmp_path: Path) -> BrokerPool:
     opened = BrokerPool.open(tmp_path / "store", StoreSettings.load(SMALL_FILES), create=True)
     with opened.broker() as broker:
         broker.create_topic("orders", queues=1)
@@ -21,27 +21,27 @@ def core(tmp_path: Path) -> BrokerPool:
     return opened
 
 
-def test_brokers_are_lent_one_at_a_time_and_used_again(core: BrokerPool) -> None:
-    with core.broker() as one, core.broker() as other:
+def test_brokers_are_lent_one_at_a_time_and_used_again(pool: BrokerPool) -> None:
+    with pool.broker() as one, pool.broker() as other:
         assert one is not other
-    with core.broker() as again:
+    with pool.broker() as again:
         assert again in (one, other)
-    core.close()
+    pool.close()
 
 
-def test_after_it_was_closed_nothing_is_lent(core: BrokerPool) -> None:
-    core.close()
+def test_after_it_was_closed_nothing_is_lent(pool: BrokerPool) -> None:
+    pool.close()
 
-    with pytest.raises(UnavailableError, match="is stopping"), core.broker():
+    with pytest.raises(UnavailableError, match="is stopping"), pool.broker():
         pass
 
 
-def test_deleted_files_are_let_go_of(core: BrokerPool) -> None:
-    with core.broker() as broker:
+def test_deleted_files_are_let_go_of(pool: BrokerPool) -> None:
+    with pool.broker() as broker:
         assert broker.read("orders").num_rows == 200
         broker.delete_before(1 << 30)
 
-    core.trim()
+    pool.trim()
 
-    assert deleted_maps(core.writer.root) == []
-    core.close()
+    assert deleted_maps(pool.writer.root) == []
+    pool.close()

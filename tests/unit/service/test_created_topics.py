@@ -77,7 +77,7 @@ def test_the_right_to_publish_is_enough_and_needed(tmp_path: Path) -> None:
             broker.send("news-1", b"x")
             with pytest.raises(PermissionDeniedError):
                 broker.send("secrets", b"x")
-        with process.core.broker() as own:
+        with process.pool.broker() as own:
             assert own.topics() == ["news-1"]
 
 

@@ -32,8 +32,8 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def core(root: Path) -> Iterator[BrokerPool]:
-    opened = open_core(root)
+def pool(root: Path) -> Iterator[BrokerPool]:
+    opened = open_pool(root)
     with opened.broker() as broker:
         broker.create_topic("t", queues=1)
     yield opened
@@ -41,20 +41,20 @@ def core(root: Path) -> Iterator[BrokerPool]:
         opened.close()
 
 
-def open_core(root: Path) -> BrokerPool:
+def open_pool(root: Path) -> BrokerPool:
     settings = StoreSettings.load({"maxHashSlotNum": 1000, "maxIndexNum": 4000})
     return BrokerPool.open(root, settings, create=True)
 
 
 def append(
-    repeats: AppendDedup, core: BrokerPool, attempt: AppendAttempt, records: Records
+    repeats: AppendDedup, pool: BrokerPool, attempt: AppendAttempt, records: Records
 ) -> AppendResult:
-    commit = GroupCommit(core, 1 << 20)
+    commit = GroupCommit(pool, 1 << 20)
     return repeats.once(attempt, records, lambda: commit.append(Job(records)))
 
 
-def bodies(core: BrokerPool) -> list[bytes]:
-    with core.broker() as broker:
+def bodies(pool: BrokerPool) -> list[bytes]:
+    with pool.broker() as broker:
         found: list[bytes] = broker.read("t").column("body").to_pylist()
         return found
 
@@ -70,39 +70,39 @@ def same(one: AppendResult, other: AppendResult) -> bool:
 
 
 @pytest.mark.parametrize("unique", [True, False])
-def test_a_repeat_gets_the_first_ones_answer(core: BrokerPool, unique: bool) -> None:
-    repeats = AppendDedup(core)
+def test_a_repeat_gets_the_first_ones_answer(pool: BrokerPool, unique: bool) -> None:
+    repeats = AppendDedup(pool)
     records = request(message(1, unique=unique), message(2, unique=unique))
-    first = append(repeats, core, AppendAttempt(NAME, 1, core.instance), records)
+    first = append(repeats, pool, AppendAttempt(NAME, 1, pool.instance), records)
 
-    again = append(repeats, core, AppendAttempt(NAME, 2, core.instance), records)
+    again = append(repeats, pool, AppendAttempt(NAME, 2, pool.instance), records)
 
     assert same(first, again)
-    assert bodies(core) == [b"body 1", b"body 2"]
+    assert bodies(pool) == [b"body 1", b"body 2"]
 
 
-def test_a_repeat_of_what_never_came_is_done(core: BrokerPool) -> None:
-    repeats = AppendDedup(core)
+def test_a_repeat_of_what_never_came_is_done(pool: BrokerPool) -> None:
+    repeats = AppendDedup(pool)
 
-    append(repeats, core, AppendAttempt(NAME, 3, core.instance), request(message(1, unique=False)))
+    append(repeats, pool, AppendAttempt(NAME, 3, pool.instance), request(message(1, unique=False)))
 
-    assert bodies(core) == [b"body 1"]
+    assert bodies(pool) == [b"body 1"]
 
 
 def test_another_server_finds_in_the_log_what_the_first_one_did(
-    core: BrokerPool, root: Path
+    pool: BrokerPool, root: Path
 ) -> None:
     records = request(message(1), message(2))
     append(
-        AppendDedup(core),
-        core,
+        AppendDedup(pool),
+        pool,
         AppendAttempt(RequestName(NAME.client, 1), 1, b""),
         request(message(0)),
     )
-    first = append(AppendDedup(core), core, AppendAttempt(NAME, 1, core.instance), records)
-    was = core.instance
-    core.close()
-    restarted = open_core(root)
+    first = append(AppendDedup(pool), pool, AppendAttempt(NAME, 1, pool.instance), records)
+    was = pool.instance
+    pool.close()
+    restarted = open_pool(root)
 
     again = append(AppendDedup(restarted), restarted, AppendAttempt(NAME, 2, was), records)
 
@@ -111,10 +111,10 @@ def test_another_server_finds_in_the_log_what_the_first_one_did(
     restarted.close()
 
 
-def test_another_server_does_what_the_first_one_did_not(core: BrokerPool, root: Path) -> None:
-    was = core.instance
-    core.close()
-    restarted = open_core(root)
+def test_another_server_does_what_the_first_one_did_not(pool: BrokerPool, root: Path) -> None:
+    was = pool.instance
+    pool.close()
+    restarted = open_pool(root)
 
     append(AppendDedup(restarted), restarted, AppendAttempt(NAME, 2, was), request(message(1)))
 
@@ -122,25 +122,25 @@ def test_another_server_does_what_the_first_one_did_not(core: BrokerPool, root: 
     restarted.close()
 
 
-def test_what_can_not_be_told_is_not_done_twice(core: BrokerPool) -> None:
+def test_what_can_not_be_told_is_not_done_twice(pool: BrokerPool) -> None:
     records = request(message(1, unique=False))
 
     with pytest.raises(UnavailableError, match="no unique keys"):
-        append(AppendDedup(core), core, AppendAttempt(NAME, 2, b"another server.."), records)
-    assert bodies(core) == []
+        append(AppendDedup(pool), pool, AppendAttempt(NAME, 2, b"another server.."), records)
+    assert bodies(pool) == []
 
 
-def test_the_window_is_bounded(core: BrokerPool) -> None:
-    repeats = AppendDedup(core, window=2)
+def test_the_window_is_bounded(pool: BrokerPool) -> None:
+    repeats = AppendDedup(pool, window=2)
     for number in range(5):
         name = RequestName(NAME.client, number)
-        append(repeats, core, AppendAttempt(name, 1, core.instance), request(message(number)))
+        append(repeats, pool, AppendAttempt(name, 1, pool.instance), request(message(number)))
 
     assert list(repeats._done) == [RequestName(NAME.client, 3), RequestName(NAME.client, 4)]
 
 
-def test_a_repeat_waits_for_the_first_one_under_way(core: BrokerPool) -> None:
-    repeats, commit = AppendDedup(core), GroupCommit(core, 1 << 20)
+def test_a_repeat_waits_for_the_first_one_under_way(pool: BrokerPool) -> None:
+    repeats, commit = AppendDedup(pool), GroupCommit(pool, 1 << 20)
     records = request(message(1))
     began, go = threading.Event(), threading.Event()
     answers: list[AppendResult] = []
@@ -150,7 +150,7 @@ def test_a_repeat_waits_for_the_first_one_under_way(core: BrokerPool) -> None:
         assert go.wait(30)
         return commit.append(Job(records))
 
-    attempt = AppendAttempt(NAME, 1, core.instance)
+    attempt = AppendAttempt(NAME, 1, pool.instance)
     thread = threading.Thread(target=lambda: answers.append(repeats.once(attempt, records, slowly)))
     thread.start()
     assert began.wait(30)
@@ -162,21 +162,21 @@ def test_a_repeat_waits_for_the_first_one_under_way(core: BrokerPool) -> None:
     thread.join(30)
 
     assert same(*answers)
-    assert bodies(core) == [b"body 1"]
+    assert bodies(pool) == [b"body 1"]
 
 
-def test_a_failed_append_may_be_tried_again(core: BrokerPool) -> None:
-    repeats = AppendDedup(core)
+def test_a_failed_append_may_be_tried_again(pool: BrokerPool) -> None:
+    repeats = AppendDedup(pool)
     records = request(message(1))
 
     def fail() -> AppendResult:
         raise UnavailableError("busy")
 
     with pytest.raises(UnavailableError, match="busy"):
-        repeats.once(AppendAttempt(NAME, 1, core.instance), records, fail)
-    append(repeats, core, AppendAttempt(NAME, 2, core.instance), records)
+        repeats.once(AppendAttempt(NAME, 1, pool.instance), records, fail)
+    append(repeats, pool, AppendAttempt(NAME, 2, pool.instance), records)
 
-    assert bodies(core) == [b"body 1"]
+    assert bodies(pool) == [b"body 1"]
 
 
 def test_an_answer_read_from_the_log_spans_segments(root: Path) -> None:

@@ -36,7 +36,7 @@ class Follower:
 
 
 @pytest.fixture(params=[False, True], ids=["direct", "pooled"])
-def core(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerPool]:
+def pool(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerPool]:
     settings = StoreSettings.load(SMALL_FILES)
     opened = BrokerPool.open(tmp_path / "store", settings, create=True, is_pooled=request.param)
     with opened.broker() as broker:
@@ -45,16 +45,16 @@ def core(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerPool]
     opened.close()
 
 
-def send(core: BrokerPool, *bodies: bytes, queue_id: int = 0) -> None:
-    with core.broker() as broker:
+def send(pool: BrokerPool, *bodies: bytes, queue_id: int = 0) -> None:
+    with pool.broker() as broker:
         broker.append(outgoing(*bodies, topic="t", queue_id=queue_id))
 
 
-def pull(core: BrokerPool, *, chunk_bytes: int = 4096, **more: object) -> Iterator[bytes]:
+def pull(pool: BrokerPool, *, chunk_bytes: int = 4096, **more: object) -> Iterator[bytes]:
     request = pb.Pull(topic="t", broker_name="broker-a", queue_id=0)
     for name, value in more.items():
         setattr(request, name, value)
-    reading = ReadHandlers(core, Limits(4096, chunk_bytes, 1 << 20))
+    reading = ReadHandlers(pool, Limits(4096, chunk_bytes, 1 << 20))
     return reading.pull(request, cast("Call", Follower()))
 
 
@@ -63,19 +63,19 @@ def records(chunk: bytes) -> tuple[list[int], bytes, int]:
     return found.offsets.tolist(), found.records.tobytes(), found.next_offset
 
 
-def test_what_arrives_is_what_the_files_hold(core: BrokerPool) -> None:
-    send(core, b"before")
-    followed = pull(core, follow=True)
+def test_what_arrives_is_what_the_files_hold(pool: BrokerPool) -> None:
+    send(pool, b"before")
+    followed = pull(pool, follow=True)
     first = next(followed)
-    assert not core.arrivals.pieces(QUEUE, 1, 1 << 20)  # it came from the files
+    assert not pool.arrivals.pieces(QUEUE, 1, 1 << 20)  # it came from the files
 
-    send(core, b"one", b"two")
-    send(core, b"other", queue_id=1)
-    send(core, b"three")
-    assert len(core.arrivals.pieces(QUEUE, 1, 1 << 20)) == 2
+    send(pool, b"one", b"two")
+    send(pool, b"other", queue_id=1)
+    send(pool, b"three")
+    assert len(pool.arrivals.pieces(QUEUE, 1, 1 << 20)) == 2
     chunks = [first, next(followed)]
 
-    (whole,) = pull(core, start=0, end=4)
+    (whole,) = pull(pool, start=0, end=4)
     offsets, data, end = records(whole)
     parts = [records(chunk) for chunk in chunks]
     assert [offset for part in parts for offset in part[0]] == offsets == [0, 1, 2, 3]
@@ -85,12 +85,12 @@ def test_what_arrives_is_what_the_files_hold(core: BrokerPool) -> None:
 
 @pytest.mark.parametrize("more", [{"verify": True}, {"chunk_bytes": 200}], ids=str)
 def test_what_memory_can_not_give_comes_from_the_files(
-    core: BrokerPool, more: dict[str, bool]
+    pool: BrokerPool, more: dict[str, bool]
 ) -> None:
-    followed = pull(core, follow=True, **more)
-    send(core, b"a")
+    followed = pull(pool, follow=True, **more)
+    send(pool, b"a")
     chunks = [next(followed)]
-    send(core, b"b" * 40, b"c" * 40)
+    send(pool, b"b" * 40, b"c" * 40)
     while records(chunks[-1])[2] < 3:
         chunks.append(next(followed))
 
@@ -98,14 +98,14 @@ def test_what_memory_can_not_give_comes_from_the_files(
 
 
 def test_a_follower_that_is_behind_reads_files_until_it_has_caught_up(
-    core: BrokerPool, monkeypatch: pytest.MonkeyPatch
+    pool: BrokerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrival_notifier, "KEPT_PIECES", 2)
-    followed = pull(core, follow=True)
-    send(core, b"0")
+    followed = pull(pool, follow=True)
+    send(pool, b"0")
     next(followed)
     for number in range(1, 6):
-        send(core, b"%d" % number)
+        send(pool, b"%d" % number)
 
     seen: list[int] = []
     while len(seen) < 5:
@@ -114,23 +114,23 @@ def test_a_follower_that_is_behind_reads_files_until_it_has_caught_up(
     assert seen == [1, 2, 3, 4, 5]
 
 
-def test_a_topic_made_anew_is_noticed(core: BrokerPool) -> None:
-    followed = pull(core, follow=True)
-    send(core, b"0", b"1")
+def test_a_topic_made_anew_is_noticed(pool: BrokerPool) -> None:
+    followed = pull(pool, follow=True)
+    send(pool, b"0", b"1")
     next(followed)
-    with core.broker() as broker:
+    with pool.broker() as broker:
         broker.delete_topic("t")
         broker.create_topic("t", queues=2)
-    send(core, b"new")
+    send(pool, b"new")
 
     with pytest.raises(OffsetRangeError, match="holds 0 to 1, but 2 was asked for"):
         next(followed)
 
 
-def test_a_queue_of_another_broker_is_refused(core: BrokerPool) -> None:
-    with core.arrivals.follow(QUEUE):
-        send(core, b"0")
-        followed = pull(core, follow=True, broker_name="broker-b")
+def test_a_queue_of_another_broker_is_refused(pool: BrokerPool) -> None:
+    with pool.arrivals.follow(QUEUE):
+        send(pool, b"0")
+        followed = pull(pool, follow=True, broker_name="broker-b")
 
         with pytest.raises(RequestError, match="There is no queue"):
             next(followed)

@@ -24,7 +24,7 @@ from broker_core.store.settings import StoreSettings
 
 
 @pytest.fixture
-def core(tmp_path: Path) -> Iterator[BrokerPool]:
+def pool(tmp_path: Path) -> Iterator[BrokerPool]:
     opened = BrokerPool.open(tmp_path / "store", StoreSettings(), create=True)
     with opened.broker() as broker:
         broker.create_topic("t", queues=2)
@@ -48,8 +48,8 @@ def records(*bodies: bytes, topic: str = "t", queue_id: int = 0) -> Records:
 class Stalled:
     """A group commit whose first append waits until it is let go: the others pile up behind it."""
 
-    def __init__(self, core: BrokerPool) -> None:
-        self.commit = GroupCommit(core, max_bytes=1 << 20)
+    def __init__(self, pool: BrokerPool) -> None:
+        self.commit = GroupCommit(pool, max_bytes=1 << 20)
         self._began, self._go = threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []
         first = Job(records(b"first"), permit=self._stall)
@@ -83,14 +83,14 @@ class Stalled:
             thread.join(30)
 
 
-def bodies(core: BrokerPool, queue_id: int = 0) -> list[bytes]:
-    with core.broker() as broker:
+def bodies(pool: BrokerPool, queue_id: int = 0) -> list[bytes]:
+    with pool.broker() as broker:
         found: list[bytes] = broker.read("t", queue_id=queue_id).column("body").to_pylist()
         return found
 
 
-def test_requests_that_wait_together_are_one_append(core: BrokerPool) -> None:
-    stalled = Stalled(core)
+def test_requests_that_wait_together_are_one_append(pool: BrokerPool) -> None:
+    stalled = Stalled(pool)
     jobs = [Job(records(b"%d" % n, b"%d+" % n, queue_id=n % 2)) for n in range(10)]
 
     stalled.submit(*jobs)
@@ -98,13 +98,13 @@ def test_requests_that_wait_together_are_one_append(core: BrokerPool) -> None:
 
     assert stalled.commit.groups == 2
     assert stalled.commit.requests == 11
-    assert bodies(core, 1) == [text for n in range(1, 10, 2) for text in (b"%d" % n, b"%d+" % n)]
+    assert bodies(pool, 1) == [text for n in range(1, 10, 2) for text in (b"%d" % n, b"%d+" % n)]
     placed = [job.placed.queue_offsets.tolist() for job in jobs[1::2] if job.placed]
     assert placed == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
 
 
-def test_one_that_is_refused_does_not_harm_the_others(core: BrokerPool) -> None:
-    stalled = Stalled(core)
+def test_one_that_is_refused_does_not_harm_the_others(pool: BrokerPool) -> None:
+    stalled = Stalled(pool)
 
     def deny(topics: object) -> None:
         raise PermissionDeniedError("no")
@@ -119,7 +119,7 @@ def test_one_that_is_refused_does_not_harm_the_others(core: BrokerPool) -> None:
     stalled.submit(good[0], *bad, good[1])
     stalled.go()
 
-    assert bodies(core) == [b"first", b"a", b"b"]
+    assert bodies(pool) == [b"first", b"a", b"b"]
     assert [type(job.error) for job in bad] == [
         TopicNotFoundError,
         RequestError,
@@ -128,16 +128,16 @@ def test_one_that_is_refused_does_not_harm_the_others(core: BrokerPool) -> None:
     assert [job.error for job in good] == [None, None]
 
 
-def test_one_sync_request_makes_its_group_durable(core: BrokerPool) -> None:
+def test_one_sync_request_makes_its_group_durable(pool: BrokerPool) -> None:
     seen = []
-    append = core.writer.append
+    append = pool.writer.append
 
     def watched(batch: object, *, flush: str | None = None) -> object:
         seen.append(flush)
         return append(batch, flush=flush)  # type: ignore[arg-type]  # handed through
 
-    core.writer.append = watched  # type: ignore[method-assign,assignment]  # to see the flush mode
-    stalled = Stalled(core)
+    pool.writer.append = watched  # type: ignore[method-assign,assignment]  # to see the flush mode
+    stalled = Stalled(pool)
 
     stalled.submit(Job(records(b"a")), Job(records(b"b"), flush="sync"), Job(records(b"c")))
     stalled.go()
@@ -145,17 +145,17 @@ def test_one_sync_request_makes_its_group_durable(core: BrokerPool) -> None:
     assert seen == ["async", "sync"]
 
 
-def test_a_request_whose_time_is_over_is_not_begun(core: BrokerPool) -> None:
+def test_a_request_whose_time_is_over_is_not_begun(pool: BrokerPool) -> None:
     now = [100.0]
-    commit = GroupCommit(core, max_bytes=1 << 20, monotonic=lambda: now[0])
+    commit = GroupCommit(pool, max_bytes=1 << 20, monotonic=lambda: now[0])
 
     with pytest.raises(UnavailableError, match="Nothing was written"):
         commit.append(Job(records(b"late"), deadline_s=99.0))
-    assert bodies(core) == []
+    assert bodies(pool) == []
 
 
-def test_room_is_bounded_and_given_back(core: BrokerPool) -> None:
-    commit = GroupCommit(core, max_bytes=100, monotonic=lambda: 0.0)
+def test_room_is_bounded_and_given_back(pool: BrokerPool) -> None:
+    commit = GroupCommit(pool, max_bytes=100, monotonic=lambda: 0.0)
 
     with commit.room(80, None):
         with pytest.raises(UnavailableError, match="80 bytes"), commit.room(30, 0.0):
@@ -166,18 +166,18 @@ def test_room_is_bounded_and_given_back(core: BrokerPool) -> None:
         pass
 
 
-def test_a_large_request_is_checked_while_another_is_being_appended(core: BrokerPool) -> None:
-    stalled = Stalled(core)
+def test_a_large_request_is_checked_while_another_is_being_appended(pool: BrokerPool) -> None:
+    stalled = Stalled(pool)
 
     with pytest.raises(TopicNotFoundError):
         stalled.commit.append(Job(records(*[b"x"] * 100, topic="nope")))
 
     stalled.go()
-    assert bodies(core) == [b"first"]
+    assert bodies(pool) == [b"first"]
 
 
-def test_large_and_small_requests_of_one_group_get_their_own_places(core: BrokerPool) -> None:
-    stalled = Stalled(core)
+def test_large_and_small_requests_of_one_group_get_their_own_places(pool: BrokerPool) -> None:
+    stalled = Stalled(pool)
     many = [[b"%d-%d" % (n, row) for row in range(100)] for n in range(2)]
     jobs = [
         Job(records(b"a")),
@@ -194,6 +194,6 @@ def test_large_and_small_requests_of_one_group_get_their_own_places(core: Broker
     sent = [[b"a"], many[0], [b"b"], many[1], [b"c"]]
     for job, texts in zip(jobs, sent, strict=True):
         assert job.placed is not None
-        found = bodies(core, int(job.placed.queue_ids[0]))
+        found = bodies(pool, int(job.placed.queue_ids[0]))
         assert [found[offset] for offset in job.placed.queue_offsets.tolist()] == texts
-    assert len(bodies(core)) == 1 + 2 + 200
+    assert len(bodies(pool)) == 1 + 2 + 200

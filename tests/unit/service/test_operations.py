@@ -55,7 +55,7 @@ def test_those_who_watch_are_told_when_it_stops(tmp_path: Path) -> None:
         watched = channel.unary_stream(f"/{HEALTH_SERVICE}/Watch")(b"")
         first = next(watched)
 
-        process.core.begin_stop()
+        process.pool.begin_stop()
 
         assert (first, next(watched)) == (b"\x08\x01", b"\x08\x02")
 
@@ -110,20 +110,20 @@ def test_services_work_by_the_clock(tmp_path: Path) -> None:
     settings = ServiceSettings.of({"grpcListenAddress": "127.0.0.1:0"}, "test")
     clock = ManualClock()
     process = BrokerProcess(tmp_path / "store", settings, create=True, clock_ms=clock)
-    with process.core.broker() as broker:
+    with process.pool.broker() as broker:
         broker.create_topic("t", queues=1)
         broker.send("t", b"now")
         broker.send("t", b"later", delay_level=1)
-    unflushed = process.core.writer.durable_lag_bytes
+    unflushed = process.pool.writer.durable_lag_bytes
 
     clock.advance(1000)
     process.background.run_due()
 
-    with process.core.broker() as broker:
+    with process.pool.broker() as broker:
         assert broker.read("t").column("body").to_pylist() == [b"now", b"later"]
     assert unflushed > 0
     clock.advance(1000)
     process.background.run_due()
-    assert process.core.writer.durable_lag_bytes == 0
+    assert process.pool.writer.durable_lag_bytes == 0
     process.stop()
     assert check(tmp_path / "store") == []

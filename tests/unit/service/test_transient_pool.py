@@ -29,43 +29,43 @@ from tests.unit.service.test_group_commit import records
 SMALL = {**SMALL_FILES, "maxHashSlotNum": "1000", "maxIndexNum": "4000"}
 
 
-def open_core(root: Path, files: FaultyFiles | None = None) -> BrokerPool:
-    core = BrokerPool.open(
+def open_pool(root: Path, files: FaultyFiles | None = None) -> BrokerPool:
+    pool = BrokerPool.open(
         root, StoreSettings.load(SMALL), create=True, files=files, is_pooled=True
     )
-    with core.broker() as broker:
+    with pool.broker() as broker:
         broker.create_topic("t", queues=2, exist_ok=True)
-    return core
+    return pool
 
 
 @pytest.fixture
-def core(tmp_path: Path) -> Iterator[BrokerPool]:
-    opened = open_core(tmp_path / "store")
+def pool(tmp_path: Path) -> Iterator[BrokerPool]:
+    opened = open_pool(tmp_path / "store")
     yield opened
     opened.close()
 
 
-def send(core: BrokerPool, *bodies: bytes, queue_id: int = 0, flush: str = "async") -> AppendResult:
+def send(pool: BrokerPool, *bodies: bytes, queue_id: int = 0, flush: str = "async") -> AppendResult:
     job = Job(records(*bodies, queue_id=queue_id), flush=flush)
-    return GroupCommit(core, 1 << 20).append(job)
+    return GroupCommit(pool, 1 << 20).append(job)
 
 
-def bodies(core: BrokerPool, queue_id: int = 0) -> list[bytes]:
-    with core.broker() as broker:
+def bodies(pool: BrokerPool, queue_id: int = 0) -> list[bytes]:
+    with pool.broker() as broker:
         found: list[bytes] = broker.read("t", queue_id).column("body").to_pylist()
         return found
 
 
-def test_what_was_accepted_can_be_read_after_the_commit(core: BrokerPool) -> None:
-    placed = [send(core, b"a", b"b"), send(core, b"c")]
+def test_what_was_accepted_can_be_read_after_the_commit(pool: BrokerPool) -> None:
+    placed = [send(pool, b"a", b"b"), send(pool, b"c")]
 
-    assert bodies(core) == []
-    assert core.writer.held_bytes == sum(int(each.sizes.sum()) for each in placed)
+    assert bodies(pool) == []
+    assert pool.writer.held_bytes == sum(int(each.sizes.sum()) for each in placed)
 
-    assert core.writer.commit() == 3
-    assert bodies(core) == [b"a", b"b", b"c"]
-    assert core.writer.held_bytes == 0
-    assert core.writer.commit() == 0
+    assert pool.writer.commit() == 3
+    assert bodies(pool) == [b"a", b"b", b"c"]
+    assert pool.writer.held_bytes == 0
+    assert pool.writer.commit() == 0
 
 
 @settings(max_examples=15)  # each makes a store
@@ -80,19 +80,19 @@ def test_messages_lie_where_their_senders_were_told(
     batches: list[tuple[int, list[int]]], commits: set[int]
 ) -> None:
     with TemporaryDirectory() as directory:
-        core = open_core(Path(directory) / "store")
+        pool = open_pool(Path(directory) / "store")
         told = []
         for number, (queue_id, sizes) in enumerate(batches):
-            told.append(send(core, *[b"x" * size for size in sizes], queue_id=queue_id))
+            told.append(send(pool, *[b"x" * size for size in sizes], queue_id=queue_id))
             if number in commits:
-                core.writer.commit()
-        core.close()
+                pool.writer.commit()
+        pool.close()
 
-        core = open_core(Path(directory) / "store")
+        pool = open_pool(Path(directory) / "store")
         columns = ["queueOffset", "physicalOffset", "storeSize", "storeTimestamp"]
-        with core.broker() as broker:
+        with pool.broker() as broker:
             tables = [broker.read("t", queue_id, columns=columns) for queue_id in (0, 1)]
-        core.close()
+        pool.close()
         assert check(Path(directory) / "store") == []
 
     for queue_id in (0, 1):
@@ -109,121 +109,121 @@ def test_messages_lie_where_their_senders_were_told(
             assert tables[queue_id].column(name).cast("int64").to_pylist() == values
 
 
-def test_a_durable_append_commits_what_came_before(core: BrokerPool) -> None:
-    send(core, b"a")
-    send(core, b"b", flush="sync")
+def test_a_durable_append_commits_what_came_before(pool: BrokerPool) -> None:
+    send(pool, b"a")
+    send(pool, b"b", flush="sync")
 
-    assert bodies(core) == [b"a", b"b"]
+    assert bodies(pool) == [b"a", b"b"]
 
 
-def test_a_batch_of_the_broker_itself_comes_after_what_was_accepted(core: BrokerPool) -> None:
-    send(core, b"a")
-    with core.broker() as broker:
+def test_a_batch_of_the_broker_itself_comes_after_what_was_accepted(pool: BrokerPool) -> None:
+    send(pool, b"a")
+    with pool.broker() as broker:
         broker.append(outgoing(b"b", topic="t"))
 
-    assert bodies(core) == [b"a", b"b"]
+    assert bodies(pool) == [b"a", b"b"]
 
 
-def test_a_flush_commits(core: BrokerPool) -> None:
-    send(core, b"a")
-    core.writer.flush()
+def test_a_flush_commits(pool: BrokerPool) -> None:
+    send(pool, b"a")
+    pool.writer.flush()
 
-    assert bodies(core) == [b"a"]
-    assert core.writer.durable_lag_bytes == 0
+    assert bodies(pool) == [b"a"]
+    assert pool.writer.durable_lag_bytes == 0
 
 
-def test_a_topic_that_is_deleted_takes_with_it_what_waits(core: BrokerPool) -> None:
-    send(core, b"a")
-    with core.broker() as broker:
+def test_a_topic_that_is_deleted_takes_with_it_what_waits(pool: BrokerPool) -> None:
+    send(pool, b"a")
+    with pool.broker() as broker:
         broker.delete_topic("t")
         broker.create_topic("t", queues=2)
-    send(core, b"b")
-    core.writer.commit()
+    send(pool, b"b")
+    pool.writer.commit()
 
-    assert bodies(core) == [b"b"]
-
-
-def test_more_than_the_pool_may_hold_goes_to_the_log(core: BrokerPool) -> None:
-    assert isinstance(core.writer, PooledWriter)
-    core.writer.pool_bytes = 1000
-    send(core, b"a" * 600)
-    send(core, b"b" * 600)
-
-    assert bodies(core) == [b"a" * 600, b"b" * 600]
+    assert bodies(pool) == [b"b"]
 
 
-def test_waiting_readers_are_woken_by_the_commit(core: BrokerPool) -> None:
-    with core.arrivals.watch([("t", 0)]) as watch:
-        send(core, b"a")
+def test_more_than_the_pool_may_hold_goes_to_the_log(pool: BrokerPool) -> None:
+    assert isinstance(pool.writer, PooledWriter)
+    pool.writer.pool_bytes = 1000
+    send(pool, b"a" * 600)
+    send(pool, b"b" * 600)
+
+    assert bodies(pool) == [b"a" * 600, b"b" * 600]
+
+
+def test_waiting_readers_are_woken_by_the_commit(pool: BrokerPool) -> None:
+    with pool.arrivals.watch([("t", 0)]) as watch:
+        send(pool, b"a")
         assert not watch.wait(0)
-        core.writer.commit()
+        pool.writer.commit()
         assert watch.wait(0)
 
 
-def test_a_repeat_is_answered_as_the_first(core: BrokerPool) -> None:
-    repeats = AppendDedup(core)
-    attempt = AppendAttempt(RequestName(b"client 16 bytes.", 7), 1, core.instance)
+def test_a_repeat_is_answered_as_the_first(pool: BrokerPool) -> None:
+    repeats = AppendDedup(pool)
+    attempt = AppendAttempt(RequestName(b"client 16 bytes.", 7), 1, pool.instance)
     sent = records(b"a")
 
     def append() -> AppendResult:
-        return GroupCommit(core, 1 << 20).append(Job(sent))
+        return GroupCommit(pool, 1 << 20).append(Job(sent))
 
     first = repeats.once(attempt, sent, append)
     again = repeats.once(attempt._replace(number=2), sent, append)
 
     assert first.physical_offsets.tolist() == again.physical_offsets.tolist()
-    assert bodies(core) == [b"a"]
+    assert bodies(pool) == [b"a"]
 
 
 def test_a_commit_that_fails_keeps_what_it_could_not_write_and_senders_are_told(
     tmp_path: Path,
 ) -> None:
     files = FaultyFiles(Fault.FULL)
-    core = open_core(tmp_path / "store", files)
-    send(core, b"a")
+    pool = open_pool(tmp_path / "store", files)
+    send(pool, b"a")
     files._at = files.calls + 1
 
     with pytest.raises(DiskFullError):
-        core.writer.commit()
+        pool.writer.commit()
     with pytest.raises(DiskFullError):
-        send(core, b"refused")
+        send(pool, b"refused")
 
     files.heal()
-    send(core, b"b")
-    core.close()
-    core = open_core(tmp_path / "store")
-    assert bodies(core) == [b"a", b"b"]
-    core.close()
+    send(pool, b"b")
+    pool.close()
+    pool = open_pool(tmp_path / "store")
+    assert bodies(pool) == [b"a", b"b"]
+    pool.close()
     assert check(tmp_path / "store") == []
 
 
-def test_a_log_that_others_changed_is_not_written_over(core: BrokerPool) -> None:
-    assert isinstance(core.writer, PooledWriter)
-    send(core, b"a")
-    assert core.writer._held is not None
-    core.writer._held.start += 1000
-    core.writer._held.end += 1000
+def test_a_log_that_others_changed_is_not_written_over(pool: BrokerPool) -> None:
+    assert isinstance(pool.writer, PooledWriter)
+    send(pool, b"a")
+    assert pool.writer._held is not None
+    pool.writer._held.start += 1000
+    pool.writer._held.end += 1000
 
     with pytest.raises(StorageError, match="1 acknowledged messages were to be written"):
-        core.writer.commit()
-    send(core, b"b")
-    core.writer.commit()
+        pool.writer.commit()
+    send(pool, b"b")
+    pool.writer.commit()
 
-    assert bodies(core) == [b"b"]
+    assert bodies(pool) == [b"b"]
 
 
-def test_enough_bytes_are_committed_before_the_interval_is_over(core: BrokerPool) -> None:
-    assert isinstance(core.writer, PooledWriter)
-    committer = Committer(core.writer, interval_ms=3_600_000, least_bytes=1000)
+def test_enough_bytes_are_committed_before_the_interval_is_over(pool: BrokerPool) -> None:
+    assert isinstance(pool.writer, PooledWriter)
+    committer = Committer(pool.writer, interval_ms=3_600_000, least_bytes=1000)
     committer.start()
-    with core.arrivals.watch([("t", 0)]) as watch:
-        send(core, b"a" * 400)
-        assert bodies(core) == []
-        send(core, b"b" * 600)
+    with pool.arrivals.watch([("t", 0)]) as watch:
+        send(pool, b"a" * 400)
+        assert bodies(pool) == []
+        send(pool, b"b" * 600)
         assert watch.wait(60)
     committer.stop()
 
-    assert len(bodies(core)) == 2
+    assert len(bodies(pool)) == 2
     assert not any(thread.name == "commit" for thread in threading.enumerate())
 
 
