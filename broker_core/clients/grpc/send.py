@@ -29,7 +29,7 @@ from broker_core.types import AppendResult
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core.frames import pack_records
 from broker_core.wire.core.methods import APPEND, APPEND_CHUNKS
-from broker_core.wire.core.placement import unpack_placement
+from broker_core.wire.core.append_result import unpack_placement
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,7 +17,7 @@ from broker_core.service.group_commit import Job
 from broker_core.store.writer import FLUSH_MODES
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core.frames import Chunk, Flag, unpack
-from broker_core.wire.core.placement import pack_placement
+from broker_core.wire.core.append_result import pack_placement
 
 if TYPE_CHECKING:
     from broker_core.service.broker_pool import BrokerPool

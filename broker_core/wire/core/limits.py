@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_core.codec.layout import MAX_BODY_BYTES, RECORD_HEADROOM_BYTES
-from broker_core.wire.core.placement import ROW_BYTES
+from broker_core.wire.core.append_result import ROW_BYTES
 
 _MEGABYTE = 1 << 20
 _SMALLEST_RECORD_BYTES = 91

@@ -5,7 +5,7 @@ import pytest
 
 from broker_core.errors import RequestError
 from broker_core.types import AppendResult
-from broker_core.wire.core.placement import pack_placement, unpack_placement
+from broker_core.wire.core.append_result import pack_placement, unpack_placement
 
 GOLDEN = bytes.fromhex(
     "524d5150 01000000 0200000000000000 e803000000000000"
