@@ -77,9 +77,9 @@ def counted(broker: Broker) -> Stats:
             "lockedBy": str(holder) if holder else None,
             "needsRecovery": reader.recovery is not None,
         }
-    from broker_core.clients.grpc.client import RemoteBroker
+    from broker_core.clients.grpc.client import GrpcBroker
 
-    if isinstance(broker, RemoteBroker):
+    if isinstance(broker, GrpcBroker):
         return {"broker": broker.address, **broker.stats()}
     topics = broker.topics()
     bounds = [held for topic in topics for held in broker.offsets(topic).values()]

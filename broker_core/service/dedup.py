@@ -116,7 +116,7 @@ class AppendDedup:
     def _read(self, place: _Place) -> AppendResult:
         self._pool.writer.commit()
         with self._pool.broker() as broker:
-            return read_placement(broker.reader, place.physical_offset, place.records)
+            return read_append_result(broker.reader, place.physical_offset, place.records)
 
     def _found(self, attempt: AppendAttempt, records: Records) -> AppendResult | None:
         """Where an append lies that another server may have done; None if nobody did it."""
@@ -135,11 +135,11 @@ class AppendDedup:
             reader = broker.reader
             for place in reader.lookup(first.topic, unique_key, _CANDIDATES, is_complete=True):
                 if _is_same(reader, place, first, unique_key):
-                    return read_placement(reader, place, len(records))
+                    return read_append_result(reader, place, len(records))
         return None
 
 
-def read_placement(reader: StoreReader, physical_offset: int, count: int) -> AppendResult:
+def read_append_result(reader: StoreReader, physical_offset: int, count: int) -> AppendResult:
     """Read where `count` records lie of which the first begins at `physical_offset`."""
     parts = []
     left = count

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker_core import open_broker
-from broker_core.clients.grpc.client import RemoteBroker
+from broker_core.clients.grpc.client import GrpcBroker
 from broker_core.store.check.store import check
 from broker_core.store.io.files import Failpoint
 from tests.contract.test_messages import outgoing
@@ -68,7 +68,7 @@ def test_a_kill_loses_what_was_not_committed_and_nothing_else(root: Path) -> Non
     assert check(root) == []
 
 
-def send(broker: RemoteBroker, sender: int, acknowledged: list[tuple[int, bytes]]) -> None:
+def send(broker: GrpcBroker, sender: int, acknowledged: list[tuple[int, bytes]]) -> None:
     for number in range(SENT):
         body = b"%d/%d" % (sender, number)
         sent = broker.send("orders", body, queue_id=sender, properties={"pad": "x" * 100})
@@ -80,7 +80,7 @@ def survive(root: Path, stop_at: StopAt) -> None:
     served = RestartedBroker(root, stop_at, {**POOL, **OFTEN})
     try:
         with open_broker(served.address, mode="rw") as broker:
-            assert isinstance(broker, RemoteBroker)
+            assert isinstance(broker, GrpcBroker)
             senders = [
                 threading.Thread(target=send, args=(broker, number, acknowledged[number]))
                 for number in range(SENDERS)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker_core import open_broker
-from broker_core.clients.grpc.client import RemoteBroker
+from broker_core.clients.grpc.client import GrpcBroker
 from broker_core.store.check.store import check
 from broker_core.store.io.files import Failpoint
 from broker_core.types import BatchOutcome, BatchRef
@@ -39,7 +39,7 @@ def bodies(batch: int, task: int) -> list[bytes]:
     return [b"%d/%d/%d" % (batch, task, number) for number in range(5)]
 
 
-def write_batches(broker: RemoteBroker) -> list[BatchOutcome]:
+def write_batches(broker: GrpcBroker) -> list[BatchOutcome]:
     """Batches of two tasks each, all but the last of which a driver asks for twice."""
     outcomes = []
     for number in range(BATCHES):
@@ -55,7 +55,7 @@ def write_batches(broker: RemoteBroker) -> list[BatchOutcome]:
     return outcomes
 
 
-def send(broker: RemoteBroker, sender: int) -> None:
+def send(broker: GrpcBroker, sender: int) -> None:
     for number in range(SENT):
         broker.send("sent", b"%d/%d" % (sender, number), queue_id=0)
 
@@ -67,7 +67,7 @@ def survive(root: Path, place: Failpoint, count: int) -> None:
     served = RestartedBroker(root, (place, count))
     try:
         with open_broker(served.address, mode="rw") as broker:
-            assert isinstance(broker, RemoteBroker)
+            assert isinstance(broker, GrpcBroker)
             senders = [
                 threading.Thread(target=send, args=(broker, number)) for number in range(SENDERS)
             ]

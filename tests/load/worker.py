@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from broker_core import open_broker
-from broker_core.clients.grpc.client import RemoteBroker
+from broker_core.clients.grpc.client import GrpcBroker
 from broker_core.codec.decode import decode
 from broker_core.types import QueueRef
 from tests.load.loading import APPENDED, SENT
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from broker_core.codec.frames import FrameBatch
 
 
-def produce(broker: RemoteBroker, topic: str, thread: int, count: int, per_second: float) -> Any:
+def produce(broker: GrpcBroker, topic: str, thread: int, count: int, per_second: float) -> Any:
     """Send numbered messages at a steady rate; what was acknowledged."""
     name = f"{os.getpid()}-{thread}"
     begin_s = time.monotonic() + thread / (per_second * 16)
@@ -38,7 +38,7 @@ def produce(broker: RemoteBroker, topic: str, thread: int, count: int, per_secon
     return {"producer": name, "acknowledged": count}
 
 
-def follow(broker: RemoteBroker, topic: str, queue_id: int, count: int) -> Any:
+def follow(broker: GrpcBroker, topic: str, queue_id: int, count: int) -> Any:
     """Follow one queue until it has brought so many messages; what came, and how late."""
     came: list[tuple[int, int, FrameBatch]] = []
     left = count
@@ -72,7 +72,7 @@ def main(role: str, address: str, topic: str, threads: str, count: str, *rate: s
     """Run one role in some threads."""
     answers: list[Any] = []
     with open_broker(address, mode="rw") as broker:
-        assert isinstance(broker, RemoteBroker)
+        assert isinstance(broker, GrpcBroker)
 
         def work(thread: int) -> None:
             if role == "produce":

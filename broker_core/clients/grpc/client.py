@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from broker_core.broker.query import APACHE_LIMIT
-from broker_core.clients.grpc.options import RemoteOptions
+from broker_core.clients.grpc.options import GrpcOptions
 from broker_core.clients.grpc.process_state import ProcessState
 from broker_core.clients.grpc.pull import pull, pull_columns
 from broker_core.clients.grpc.send import Parcel, single_bytes
-from broker_core.clients.grpc.transactions import RemoteTransactions
+from broker_core.clients.grpc.transactions import GrpcTransactions
 from broker_core.closing import Closing
 from broker_core.codec.decode import ALL_COLUMNS, decode, schema_of
 from broker_core.codec.encode import encode
@@ -58,19 +58,17 @@ if TYPE_CHECKING:
     from broker_core.wire.core.methods import Method
 
 
-def open_client(address: BrokerAddress, mode: str, **options: Any) -> RemoteBroker:
+def open_client(address: BrokerAddress, mode: str, **options: Any) -> GrpcBroker:
     """Open the broker at a `grpc://` or `grpcs://` address; UnavailableError if none answers."""
-    broker = RemoteBroker(address, RemoteOptions.of(options), is_writable=mode == "rw")
+    broker = GrpcBroker(address, GrpcOptions.of(options), is_writable=mode == "rw")
     broker.greet()
     return broker
 
 
-class RemoteBroker(Closing):
+class GrpcBroker(Closing):
     """A Broker (api.py) behind gRPC. Thread-safe, and usable in forked processes."""
 
-    def __init__(
-        self, address: BrokerAddress, options: RemoteOptions, *, is_writable: bool
-    ) -> None:
+    def __init__(self, address: BrokerAddress, options: GrpcOptions, *, is_writable: bool) -> None:
         self._parsed = address
         self._options = options
         self._is_writable = is_writable
@@ -379,10 +377,10 @@ class RemoteBroker(Closing):
         return self._turn % info.write_queues
 
     @property
-    def transactions(self) -> RemoteTransactions:
+    def transactions(self) -> GrpcTransactions:
         """The broker's transactions; RequestError if it was opened for reading."""
         self._require_writable()
-        return RemoteTransactions(self._here.connection, self._parcel)
+        return GrpcTransactions(self._here.connection, self._parcel)
 
     def delete_before(self, physical_offset: int) -> int:
         """Delete whole commit-log files that end at or before an offset; the new log minimum."""

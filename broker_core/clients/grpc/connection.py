@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import grpc
 
 from broker_core.clients.address import BrokerAddress
-from broker_core.clients.grpc.options import RemoteOptions
+from broker_core.clients.grpc.options import GrpcOptions
 from broker_core.errors import BrokerError, UnavailableError, UnsupportedError
 from broker_core.retry import Backoff, Deadline
 from broker_core.wire.core import broker_pb2 as pb
@@ -43,7 +43,7 @@ class Greeting:
 class Connection:
     """Calls to one broker. Thread-safe."""
 
-    def __init__(self, address: BrokerAddress, options: RemoteOptions) -> None:
+    def __init__(self, address: BrokerAddress, options: GrpcOptions) -> None:
         self.address = address
         self.options = options
         self._lock = threading.Lock()

@@ -16,7 +16,7 @@ _LOOPBACK = ("127.", "localhost:", "[::1]:")
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteOptions:
+class GrpcOptions:
     """Options of a `grpc://` broker. Secrets are not shown by `repr`.
 
     `timeout_ms` is for one call; `retry_ms` is for how long a call is repeated when the broker
@@ -37,7 +37,7 @@ class RemoteOptions:
     tls_server_name: str | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> RemoteOptions:
+    def of(cls, given: Mapping[str, Any]) -> GrpcOptions:
         """Read options; ConfigError naming one that does not exist."""
         known = {each.name for each in fields(cls)}
         for name in given:

@@ -7,13 +7,13 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker_core.clients.grpc.connection import Connection
-from broker_core.clients.grpc.send import Sender
+from broker_core.clients.grpc.send import Appender
 from broker_core.clients.grpc.topic_cache import TopicCache
 from broker_core.codec.ids import UniqueIds
 
 if TYPE_CHECKING:
     from broker_core.clients.address import BrokerAddress
-    from broker_core.clients.grpc.options import RemoteOptions
+    from broker_core.clients.grpc.options import GrpcOptions
 
 
 class SharedIds:
@@ -34,12 +34,14 @@ class ProcessState(NamedTuple):
 
     pid: int
     connection: Connection
-    sender: Sender
+    sender: Appender
     topics: TopicCache
     unique_ids: SharedIds
 
     @classmethod
-    def make(cls, address: BrokerAddress, options: RemoteOptions) -> ProcessState:
+    def make(cls, address: BrokerAddress, options: GrpcOptions) -> ProcessState:
         """Make it anew, for the process that calls."""
         connection = Connection(address, options)
-        return cls(os.getpid(), connection, Sender(connection), TopicCache(connection), SharedIds())
+        return cls(
+            os.getpid(), connection, Appender(connection), TopicCache(connection), SharedIds()
+        )

@@ -27,9 +27,9 @@ from broker_core.errors import IllegalMessageError, UnavailableError
 from broker_core.retry import Backoff, Deadline
 from broker_core.types import AppendResult
 from broker_core.wire.core import broker_pb2 as pb
+from broker_core.wire.core.append_result import unpack_append_result
 from broker_core.wire.core.frames import pack_records
 from broker_core.wire.core.methods import APPEND, APPEND_CHUNKS
-from broker_core.wire.core.append_result import unpack_placement
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,7 +60,7 @@ class Parcel:
             row, at = stop, int(ends[stop - 1])
 
 
-class Spot(NamedTuple):
+class AppendedMessage(NamedTuple):
     """Where one message lies."""
 
     queue_id: int
@@ -93,7 +93,7 @@ class _Waiting:
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
-        self.spot: Spot | None = None
+        self.spot: AppendedMessage | None = None
         self.error: BaseException | None = None
         self.is_leader = False
         # A bare lock: an Event is made of three objects, and made anew for every message.
@@ -101,7 +101,7 @@ class _Waiting:
         self.turn.acquire()
 
 
-class Sender:
+class Appender:
     """Appends of one client. Thread-safe."""
 
     def __init__(self, connection: Connection) -> None:
@@ -133,7 +133,7 @@ class Sender:
         head.request.instance = self._connection.greeting().instance
         return self._repeated(head, parcel)
 
-    def append_shared(self, raw: bytes) -> Spot:
+    def append_shared(self, raw: bytes) -> AppendedMessage:
         """Append a single message, together with those of other threads."""
         mine = _Waiting(raw)
         with self._lock:
@@ -192,7 +192,7 @@ class Sender:
                 strict=True,
             )
             for each, row in zip(group, rows, strict=True):
-                each.spot = Spot(*row)
+                each.spot = AppendedMessage(*row)
 
     def _repeated(self, head: pb.AppendHead, parcel: Parcel) -> AppendResult:
         deadline = Deadline.after_ms(self._connection.options.retry_ms)
@@ -212,9 +212,9 @@ class Sender:
         chunk_bytes = connection.greeting().limits.chunk_bytes
         if len(parcel.records) <= chunk_bytes or len(parcel.sizes) == 1:
             packed = pack_records(head.SerializeToString(), parcel.sizes, parcel.records)
-            return unpack_placement(connection.ask(APPEND, packed))
+            return unpack_append_result(connection.ask(APPEND, packed))
         chunks = packed_chunks(head.SerializeToString(), parcel, chunk_bytes)
-        return unpack_placement(connection.ask(APPEND_CHUNKS, chunks))
+        return unpack_append_result(connection.ask(APPEND_CHUNKS, chunks))
 
 
 def packed_chunks(head: bytes, parcel: Parcel, chunk_bytes: int) -> Iterator[bytes]:

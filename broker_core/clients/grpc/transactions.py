@@ -45,7 +45,7 @@ DECISION_S = 600.0
 """A decision takes as long as its batch is large; the broker goes on with it in any case."""
 
 
-class RemoteTransactions:
+class GrpcTransactions:
     """A BrokerTransactions (api.py) behind gRPC. Thread-safe."""
 
     def __init__(self, connection: Connection, parcel: Callable[[MessageBatch], Parcel]) -> None:

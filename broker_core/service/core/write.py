@@ -16,8 +16,8 @@ from broker_core.service.dedup import AppendAttempt, RequestName
 from broker_core.service.group_commit import Job
 from broker_core.store.writer import FLUSH_MODES
 from broker_core.wire.core import broker_pb2 as pb
+from broker_core.wire.core.append_result import pack_append_result
 from broker_core.wire.core.frames import Chunk, Flag, unpack
-from broker_core.wire.core.append_result import pack_placement
 
 if TYPE_CHECKING:
     from broker_core.service.broker_pool import BrokerPool
@@ -71,7 +71,7 @@ class WriteHandlers:
         with self._group_commit.room(total, call.deadline_s):
             records = gather(first, requests, total, call.born_host)
             placed = self._append_once(head, records, call)
-            return pack_placement(placed.slice(0, 0) if head.without_places else placed)
+            return pack_append_result(placed.slice(0, 0) if head.without_places else placed)
 
     def _append_once(self, head: pb.AppendHead, records: Records, call: Call) -> AppendResult:
         job = Job(

@@ -27,7 +27,7 @@ HEAD = struct.Struct("<IIQq")
 ROW_BYTES = 8 + 8 + 4 + 4
 
 
-def pack_placement(placed: AppendResult) -> bytes:
+def pack_append_result(placed: AppendResult) -> bytes:
     """Return the answer for a batch."""
     head = HEAD.pack(MAGIC, VERSION, len(placed.sizes), placed.store_timestamp_ms)
     return b"".join(
@@ -41,7 +41,7 @@ def pack_placement(placed: AppendResult) -> bytes:
     )
 
 
-def unpack_placement(message: bytes) -> AppendResult:
+def unpack_append_result(message: bytes) -> AppendResult:
     """Take an answer apart; RequestError unless all of it adds up."""
     if len(message) < HEAD.size:
         raise _refused(message)

@@ -8,7 +8,7 @@ import pytest
 from broker_core import errors as core
 from broker_core import open_broker
 from broker_core.clients.cluster.settings import ClusterSettings
-from broker_core.clients.grpc.options import RemoteOptions
+from broker_core.clients.grpc.options import GrpcOptions
 from pyspark_rocketmq.client_cache import cached_reader, cached_writer, client_settings, translate
 from pyspark_rocketmq.options.options import ClientOptions
 from pyspark_rocketmq.options.table import RawOptions
@@ -37,7 +37,7 @@ def test_a_cluster_s_client_understands_what_it_is_told() -> None:
 
 
 def test_a_remote_core_s_client_understands_what_it_is_told() -> None:
-    told = RemoteOptions.of(settings("grpcs://host:1", token="hush too"))
+    told = GrpcOptions.of(settings("grpcs://host:1", token="hush too"))
 
     assert told.retry_ms == 7000
     assert told.token == "hush too"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker_core import LogicalOffset, OffsetRange, QueueRef, UnavailableError, open_broker
-from broker_core.clients.grpc.client import RemoteBroker
+from broker_core.clients.grpc.client import GrpcBroker
 from broker_core.clients.grpc.process_state import SharedIds
 from tests.contract.test_messages import outgoing
 from tests.kit.served import ServeCommand, served
@@ -101,7 +101,7 @@ def test_ids_of_several_threads_differ() -> None:
 def test_a_forked_process_makes_its_own_connection(tmp_path: Path) -> None:
     serve = ServeCommand(tmp_path / "store", "--create", "--listen", "127.0.0.1:0")
     with open_broker(serve.wait_ready(), mode="rw") as broker:
-        assert isinstance(broker, RemoteBroker)
+        assert isinstance(broker, GrpcBroker)
         broker.create_topic("orders", queues=1)
         broker.send("orders", b"parent")
 
@@ -120,7 +120,7 @@ def test_a_forked_process_makes_its_own_connection(tmp_path: Path) -> None:
 
 def test_a_follower_is_told_of_what_comes(tmp_path: Path) -> None:
     with served(tmp_path / "store") as process, open_broker(process.address, mode="rw") as broker:
-        assert isinstance(broker, RemoteBroker)
+        assert isinstance(broker, GrpcBroker)
         broker.create_topic("orders", queues=1)
         broker.send("orders", b"before")
         followed = broker.follow(QUEUE, 0)
@@ -135,7 +135,7 @@ def test_a_follower_is_told_of_what_comes(tmp_path: Path) -> None:
 
 def test_waiting_ends_when_something_comes_or_the_time_is_over(tmp_path: Path) -> None:
     with served(tmp_path / "store") as process, open_broker(process.address, mode="rw") as broker:
-        assert isinstance(broker, RemoteBroker)
+        assert isinstance(broker, GrpcBroker)
         broker.create_topic("orders", queues=2)
         nothing = broker.wait({QUEUE: LogicalOffset(0)}, timeout_ms=1)
         found: list[tuple[int, int]] = []
@@ -156,7 +156,7 @@ def test_waiting_ends_when_something_comes_or_the_time_is_over(tmp_path: Path) -
 def test_stopping_ends_those_who_wait(tmp_path: Path) -> None:
     with served(tmp_path / "store") as process:
         broker = open_broker(process.address, mode="rw", retry_ms=0)
-        assert isinstance(broker, RemoteBroker)
+        assert isinstance(broker, GrpcBroker)
         broker.create_topic("orders", queues=1)
         followed = broker.follow(QUEUE, 0)
         broker.send("orders", b"x")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from broker_core import RequestError, open_broker
-from broker_core.clients.grpc.client import RemoteBroker
+from broker_core.clients.grpc.client import GrpcBroker
 from broker_core.codec.decode import ALL_COLUMNS, decode
 from broker_core.codec.frames import FrameBatch
 from broker_core.filter.pipeline import MessageFilter
@@ -24,13 +24,13 @@ COUNT = 300
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[RemoteBroker]:
+def broker(tmp_path: Path) -> Iterator[GrpcBroker]:
     settings = {"grpcMaxChunkBytes": "8192"}
     with (
         served(tmp_path / "store", settings) as process,
         open_broker(process.address, mode="rw") as opened,
     ):
-        assert isinstance(opened, RemoteBroker)
+        assert isinstance(opened, GrpcBroker)
         opened.create_topic("t", queues=1)
         for number in range(COUNT):
             tag = "even" if number % 2 == 0 else "odd"
@@ -38,7 +38,7 @@ def broker(tmp_path: Path) -> Iterator[RemoteBroker]:
         yield opened
 
 
-def everything(broker: RemoteBroker) -> OffsetRange:
+def everything(broker: GrpcBroker) -> OffsetRange:
     [(queue, (first, last))] = broker.offsets("t").items()
     return OffsetRange(queue, first, last)
 
@@ -56,7 +56,7 @@ def everything(broker: RemoteBroker) -> OffsetRange:
     ids=lambda columns: "all" if columns is ALL_COLUMNS else ",".join(columns),
 )
 def test_columns_are_those_of_the_records(
-    broker: RemoteBroker, columns: tuple[str, ...], tags: str | None
+    broker: GrpcBroker, columns: tuple[str, ...], tags: str | None
 ) -> None:
     wanted, wish = everything(broker), MessageFilter.of(tags=tags)
 
@@ -72,7 +72,7 @@ def test_columns_are_those_of_the_records(
     )
 
 
-def test_columns_come_in_chunks(broker: RemoteBroker) -> None:
+def test_columns_come_in_chunks(broker: GrpcBroker) -> None:
     found = list(broker.pull_columns(everything(broker), ALL_COLUMNS))
 
     assert len(found) > 1
@@ -82,7 +82,7 @@ def test_columns_come_in_chunks(broker: RemoteBroker) -> None:
 
 
 def test_what_is_known_of_a_queue_does_not_travel(
-    broker: RemoteBroker, monkeypatch: pytest.MonkeyPatch
+    broker: GrpcBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
 
@@ -102,7 +102,7 @@ def test_what_is_known_of_a_queue_does_not_travel(
 
 
 def test_a_broker_that_sends_records_is_understood(
-    broker: RemoteBroker, monkeypatch: pytest.MonkeyPatch
+    broker: GrpcBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def as_before(frames: FrameBatch, columns: object, chunk_bytes: object) -> Iterator[bytes]:
         del columns, chunk_bytes
@@ -116,12 +116,12 @@ def test_a_broker_that_sends_records_is_understood(
     assert offsets == list(range(COUNT))
 
 
-def test_a_column_that_does_not_exist_is_refused_by_the_broker(broker: RemoteBroker) -> None:
+def test_a_column_that_does_not_exist_is_refused_by_the_broker(broker: GrpcBroker) -> None:
     with pytest.raises(RequestError, match="There is no column 'boddy'"):
         list(broker.pull_columns(everything(broker), ["boddy"]))
 
 
-def test_a_part_of_a_queue_can_be_asked_for(broker: RemoteBroker) -> None:
+def test_a_part_of_a_queue_can_be_asked_for(broker: GrpcBroker) -> None:
     queue = everything(broker).queue
 
     [found] = broker.pull_columns(

@@ -22,7 +22,7 @@ from broker_core import (
     open_broker,
 )
 from broker_core.api import Broker
-from broker_core.clients.grpc.options import RemoteOptions
+from broker_core.clients.grpc.options import GrpcOptions
 from broker_core.service.auth.credentials import hash_secret
 from broker_core.service.main import BrokerProcess
 from broker_core.store.check.store import check
@@ -93,7 +93,7 @@ def test_wrong_credentials_are_refused_without_a_hint(
 
     with pytest.raises(AuthenticationError, match=r"^The credentials are wrong") as caught:
         open_as(guarded, who)
-    assert "wrong" not in repr(RemoteOptions.of(who))
+    assert "wrong" not in repr(GrpcOptions.of(who))
     assert not any(secret in caplog.text for secret in ("writer.wrong", "nobody.hush"))
     assert "hush" not in str(caught.value)
 

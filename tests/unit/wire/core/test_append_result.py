@@ -5,7 +5,7 @@ import pytest
 
 from broker_core.errors import RequestError
 from broker_core.types import AppendResult
-from broker_core.wire.core.append_result import pack_placement, unpack_placement
+from broker_core.wire.core.append_result import pack_append_result, unpack_append_result
 
 GOLDEN = bytes.fromhex(
     "524d5150 01000000 0200000000000000 e803000000000000"
@@ -24,11 +24,11 @@ PLACED = AppendResult(
 
 
 def test_the_answer_to_an_append_has_the_documented_bytes() -> None:
-    assert pack_placement(PLACED) == GOLDEN
+    assert pack_append_result(PLACED) == GOLDEN
 
 
 def test_the_answer_is_read_back() -> None:
-    back = unpack_placement(GOLDEN)
+    back = unpack_append_result(GOLDEN)
 
     assert back.queue_ids.tolist() == [0, 1]
     assert back.queue_offsets.tolist() == [5, 6]
@@ -42,4 +42,4 @@ def test_the_answer_is_read_back() -> None:
 )
 def test_an_answer_that_does_not_add_up_is_refused(damaged: bytes) -> None:
     with pytest.raises(RequestError, match="can't be read"):
-        unpack_placement(damaged)
+        unpack_append_result(damaged)
