@@ -11,10 +11,18 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from broker_core.codec.property_names import SCHEDULE_TOPIC
 from broker_core.errors import BrokerError
 
+if TYPE_CHECKING:
+    from broker_core.service.broker_pool import BrokerPool
+    from broker_core.service.main import BrokerProcess
+
 _LOG = logging.getLogger(__name__)
+DELAY_INTERVAL_MS = 100
+TRIM_INTERVAL_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +77,29 @@ class Background:
             _LOG.warning("event=service_failed service=%s error=%s", service.name, error)
         except Exception:  # noqa: BLE001 - logged, and tried again when it is due next
             _LOG.exception("event=service_failed service=%s", service.name)
+
+
+def services(broker: BrokerProcess) -> list[Service]:
+    """What the broker does by itself."""
+    pool, settings = broker.pool, broker.settings
+
+    def flush() -> None:
+        if pool.writer.durable_lag_bytes:
+            with broker.metrics.flushing():
+                pool.writer.flush()
+
+    check_ms = pool.settings.transaction_check_interval_ms
+    return [
+        Service("flush", settings.flush_interval_ms, flush),
+        Service("retention", settings.clean_interval_ms, pool.writer.delete_expired),
+        Service("trim", TRIM_INTERVAL_MS, pool.trim),
+        Service("delay", DELAY_INTERVAL_MS, lambda: _deliver_delayed(pool)),
+        Service("check-back", check_ms, broker.server.questions.check_back),
+    ]
+
+
+def _deliver_delayed(pool: BrokerPool) -> None:
+    with pool.broker() as broker:
+        broker.reader.refresh()
+        if broker.reader.queue_ids(SCHEDULE_TOPIC):
+            broker.transactions.deliver_due()

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
-from broker_core.codec.property_names import SCHEDULE_TOPIC
+from broker_core.closing import Closing
 from broker_core.errors import ConfigError
 from broker_core.service.auth.credentials import Credentials
 from broker_core.service.auth.tls import server_credentials
-from broker_core.service.background import Background, Service
+from broker_core.service.background import Background, services
 from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.metrics import Metrics, MetricsPort
 from broker_core.service.server import BrokerServer, Identify, anyone
-from broker_core.service.signals import StopSignals
 from broker_core.service.transient_pool import Committer, PooledWriter
 from broker_core.store.session import now_ms
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 GRACE_S = 5.0
-DELAY_INTERVAL_MS = 100
-TRIM_INTERVAL_MS = 30_000
 
 
 class RecoveryLog:
@@ -156,32 +155,6 @@ def committer(broker: BrokerProcess) -> Committer | None:
     return Committer(writer, settings.commit_interval_ms, settings.commit_least_bytes)
 
 
-def services(broker: BrokerProcess) -> list[Service]:
-    """What the broker does by itself."""
-    pool, settings = broker.pool, broker.settings
-
-    def flush() -> None:
-        if pool.writer.durable_lag_bytes:
-            with broker.metrics.flushing():
-                pool.writer.flush()
-
-    check_ms = pool.settings.transaction_check_interval_ms
-    return [
-        Service("flush", settings.flush_interval_ms, flush),
-        Service("retention", settings.clean_interval_ms, pool.writer.delete_expired),
-        Service("trim", TRIM_INTERVAL_MS, pool.trim),
-        Service("delay", DELAY_INTERVAL_MS, lambda: _deliver_delayed(pool)),
-        Service("check-back", check_ms, broker.server.questions.check_back),
-    ]
-
-
-def _deliver_delayed(pool: BrokerPool) -> None:
-    with pool.broker() as broker:
-        broker.reader.refresh()
-        if broker.reader.queue_ids(SCHEDULE_TOPIC):
-            broker.transactions.deliver_due()
-
-
 def serve(
     root: Path,
     settings: ServiceSettings,
@@ -206,3 +179,35 @@ def serve(
         _LOG.info("event=stopping signal=%s", signals.wait().name)
         broker.stop()
     _LOG.info("event=stopped store=%s", root)
+
+
+class StopSignals(Closing):
+    """SIGTERM and SIGINT, from the beginning of a `with` on; to be made in the main thread."""
+
+    NUMBERS = (signal.SIGTERM, signal.SIGINT)
+
+    def __init__(self) -> None:
+        self._reads, self._writes = os.pipe()
+        os.set_blocking(self._writes, False)
+        self._outer_wakeup = signal.set_wakeup_fd(self._writes)
+        self._outer = [signal.signal(number, _noted_in_the_pipe) for number in self.NUMBERS]
+
+    def close(self) -> None:
+        """Let signals do what they did before."""
+        for number, handler in zip(self.NUMBERS, self._outer, strict=True):
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._outer_wakeup)
+        os.close(self._reads)
+        os.close(self._writes)
+
+    def wait(self) -> signal.Signals:
+        """Wait for one of them; which it was."""
+        while True:
+            [number] = os.read(self._reads, 1)
+            if number in self.NUMBERS:
+                return signal.Signals(number)
+
+
+def _noted_in_the_pipe(number: int, frame: FrameType | None) -> None:
+    """Do nothing: a handler has to be set for Python to look at the signal at all."""
+    del number, frame

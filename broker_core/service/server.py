@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from broker_core.broker.statistics import store_numbers
 from broker_core.errors import ConfigError, UnsupportedError
-from broker_core.service.auth.identity import ANYONE, UserIdentity
+from broker_core.service.auth.identity import ANYONE, Right, UserIdentity
 from broker_core.service.core.read import ReadHandlers
 from broker_core.service.core.rpc import Boundary, Call, Handler, Observe
 from broker_core.service.core.transactions import Questions, TransactionHandlers
@@ -18,7 +19,6 @@ from broker_core.service.core.write import WriteHandlers
 from broker_core.service.dedup import AppendDedup
 from broker_core.service.group_commit import GroupCommit
 from broker_core.service.health import health_handler
-from broker_core.service.statistics import Statistics
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core import methods
 from broker_core.wire.core.methods import METHODS, PROTOCOL, SERVICE, Method
@@ -56,6 +56,7 @@ class BrokerServer:
     ) -> None:
         self._pool = pool
         self._settings = settings
+        self._started_ms = pool.clock_ms()
         self.group_commit = GroupCommit(pool, settings.in_flight_bytes)
         self.questions = Questions(pool)
         self._threads = ThreadPoolExecutor(settings.max_calls, thread_name_prefix="call")
@@ -114,7 +115,7 @@ class BrokerServer:
         deciding = TransactionHandlers(self._pool, limits, self.group_commit, self.questions)
         return {
             methods.HELLO: self._hello,
-            methods.STATS: Statistics(self._pool, self.group_commit).stats,
+            methods.STATS: self._stats,
             methods.TOPICS: reading.topics,
             methods.DESCRIBE: reading.describe,
             methods.OFFSETS: reading.offsets,
@@ -163,6 +164,23 @@ class BrokerServer:
             delay_levels=len(self._pool.settings.delay_levels_ms),
             creates_topics=self._settings.creates_topics,
         )
+
+    def _stats(self, request: pb.Empty, call: Call) -> pb.Stats:
+        """Return all numbers, to a caller that may administer the broker."""
+        del request
+        call.identity.require_everywhere(Right.ADMIN)
+        writer, commit = self._pool.writer, self.group_commit
+        with self._pool.broker() as broker:
+            numbers = store_numbers(broker.reader, broker.catalog)
+        numbers |= {
+            "appendRequests": commit.requests,
+            "appendGroups": commit.groups,
+            "bytesInFlight": commit.held_bytes,
+            "poolBytes": writer.held_bytes,
+            "durableLagBytes": writer.durable_lag_bytes,
+            "uptimeMs": max(0, self._pool.clock_ms() - self._started_ms),
+        }
+        return pb.Stats(store=str(writer.root), numbers=numbers)
 
 
 def version() -> str:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from broker_core.errors import ConfigError
 from broker_core.store.broker_conf import parse_properties_file
 from broker_core.store.settings import KNOWN_NAMES, StoreSettings
-from broker_core.wire.core.limits import Limits
+from broker_core.wire.core.methods import Limits
 
 PAGE_BYTES = 4096
 _MEGABYTE = 1 << 20

@@ -9,25 +9,27 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from broker_core.broker.query import APACHE_LIMIT
+from broker_core.clients.grpc.connection import Connection
 from broker_core.clients.grpc.options import GrpcOptions
-from broker_core.clients.grpc.process_state import ProcessState
 from broker_core.clients.grpc.pull import pull, pull_columns
-from broker_core.clients.grpc.send import Parcel, single_bytes
+from broker_core.clients.grpc.send import Appender, Parcel, single_bytes
+from broker_core.clients.grpc.topic_cache import TopicCache
 from broker_core.clients.grpc.transactions import GrpcTransactions
 from broker_core.closing import Closing
 from broker_core.codec.decode import ALL_COLUMNS, decode, schema_of
 from broker_core.codec.encode import encode
 from broker_core.codec.hashing.java import index_hash, java_hash
-from broker_core.codec.ids import offset_id
+from broker_core.codec.ids import UniqueIds, offset_id
 from broker_core.codec.message import message_properties, single_record
 from broker_core.errors import (
     IllegalMessageError,
@@ -63,6 +65,37 @@ def open_client(address: BrokerAddress, mode: str, **options: Any) -> GrpcBroker
     broker = GrpcBroker(address, GrpcOptions.of(options), is_writable=mode == "rw")
     broker.greet()
     return broker
+
+
+class SharedIds:
+    """Unique ids for several threads, one at a time."""
+
+    def __init__(self) -> None:
+        self._ids = UniqueIds()
+        self._lock = threading.Lock()
+
+    def make(self, now_ms: int) -> str:
+        """Return a fresh id."""
+        with self._lock:
+            return self._ids.make_one(now_ms)
+
+
+class ProcessState(NamedTuple):
+    """Sockets, locks, names and caches of one process."""
+
+    pid: int
+    connection: Connection
+    sender: Appender
+    topics: TopicCache
+    unique_ids: SharedIds
+
+    @classmethod
+    def make(cls, address: BrokerAddress, options: GrpcOptions) -> ProcessState:
+        """Make it anew, for the process that calls."""
+        connection = Connection(address, options)
+        return cls(
+            os.getpid(), connection, Appender(connection), TopicCache(connection), SharedIds()
+        )
 
 
 class GrpcBroker(Closing):

@@ -20,8 +20,7 @@ from broker_core.clients.grpc.options import GrpcOptions
 from broker_core.errors import BrokerError, UnavailableError, UnsupportedError
 from broker_core.retry import Backoff, Deadline
 from broker_core.wire.core import broker_pb2 as pb
-from broker_core.wire.core.limits import Limits
-from broker_core.wire.core.methods import HELLO, PROTOCOL, Method
+from broker_core.wire.core.methods import HELLO, PROTOCOL, Limits, Method
 from broker_core.wire.core.status import DETAIL_KEY, error_of, foreign_error
 
 Answer = TypeVar("Answer")

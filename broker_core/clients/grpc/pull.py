@@ -21,8 +21,7 @@ from broker_core.errors import UnavailableError
 from broker_core.retry import Backoff, Deadline
 from broker_core.types import ColumnBatch, LogicalOffset, OffsetRange, QueueRef
 from broker_core.wire.core import broker_pb2 as pb
-from broker_core.wire.core.columns import unpack_columns
-from broker_core.wire.core.frames import Chunk, Flag, unpack
+from broker_core.wire.core.frames import Chunk, Flag, unpack, unpack_columns
 from broker_core.wire.core.methods import PULL
 
 if TYPE_CHECKING:

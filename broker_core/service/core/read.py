@@ -14,8 +14,7 @@ from broker_core.filter.pipeline import MessageFilter
 from broker_core.service.auth.identity import Right
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 from broker_core.wire.core import broker_pb2 as pb
-from broker_core.wire.core.columns import pack_columns
-from broker_core.wire.core.frames import join_packed, pack_frames
+from broker_core.wire.core.frames import join_packed, pack_columns, pack_frames
 
 if TYPE_CHECKING:
     from broker_core.broker.broker import EmbeddedBroker
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from broker_core.service.broker_pool import BrokerPool
     from broker_core.service.core.rpc import Call
     from broker_core.types import TopicInfo
-    from broker_core.wire.core.limits import Limits
+    from broker_core.wire.core.methods import Limits
 
 _LOG = logging.getLogger(__name__)
 MOST_ROWS = 1 << 20

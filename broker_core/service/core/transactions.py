@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from broker_core.service.core.rpc import Call
     from broker_core.service.group_commit import GroupCommit
     from broker_core.types import HalfMessage
-    from broker_core.wire.core.limits import Limits
+    from broker_core.wire.core.methods import Limits
 
 ASKED_AHEAD = 1024
 """Questions that wait for a listener; what is beyond is asked again in a later round."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from broker_core.service.dedup import AppendDedup
     from broker_core.service.group_commit import GroupCommit
     from broker_core.types import AppendResult
-    from broker_core.wire.core.limits import Limits
+    from broker_core.wire.core.methods import Limits
 
 CLIENT_NAME_BYTES = 16
 

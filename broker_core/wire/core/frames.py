@@ -29,13 +29,15 @@ refused by those who do not know them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
+from broker_core.codec.decode import decode, schema_of
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.spans import gather_spans
 from broker_core.errors import RequestError
@@ -221,3 +223,43 @@ def _padded(size: int) -> int:
 def _refused(why: str) -> RequestError:
     message = f"A chunk of records can't be read: {why}. Both ends must be of one version."
     return RequestError(message)
+
+
+def pack_columns(frames: FrameBatch, columns: Sequence[str], chunk_bytes: int) -> Iterator[bytes]:
+    """The columns of a batch in chunks of at most so many bytes.
+
+    A single record whose columns take more, as an inflated body can, is sent as it is stored.
+    """
+    name = frames.queue.broker_name if frames.queue else ""
+    yield from _packed(decode(frames, columns, name), frames, chunk_bytes)
+
+
+def _packed(rows: pa.RecordBatch, frames: FrameBatch, chunk_bytes: int) -> Iterator[bytes]:
+    size_bytes = pa.ipc.get_record_batch_size(rows)
+    if size_bytes <= chunk_bytes:
+        yield _pack_rows(rows, frames.next_offset)
+    elif len(frames) <= 1:
+        yield pack_frames(frames)
+    else:
+        half = len(frames) // 2
+        for start, stop in ((0, half), (half, len(frames))):
+            piece = frames.piece(start, stop)
+            yield from _packed(rows.slice(start, stop - start), piece, chunk_bytes)
+
+
+def _pack_rows(rows: pa.RecordBatch, next_offset: int) -> bytes:
+    message = rows.serialize()
+    flags = Flag.COLUMNS | Flag.DENSE
+    fixed = HEAD.pack(MAGIC, VERSION, flags, 0, 0, rows.num_rows, message.size, 0, next_offset)
+    return b"".join((fixed, message))
+
+
+def unpack_columns(chunk: Chunk, columns: Sequence[str]) -> pa.RecordBatch:
+    """The columns of a chunk that has them; RequestError if they are not what was asked for."""
+    try:
+        rows = pa.ipc.read_record_batch(pa.py_buffer(chunk.records), schema_of(columns))
+        rows.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        message = f"A chunk of columns can't be read: {error}. Both ends must be of one version."
+        raise RequestError(message) from error
+    return rows

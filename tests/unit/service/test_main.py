@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 
-from broker_core.service.signals import StopSignals
+from broker_core.service.main import StopSignals
 
 PATIENCE_S = 60
 
@@ -32,7 +32,7 @@ def test_a_signal_that_another_thread_gets_wakes_the_main_thread(name: str) -> N
     # Its pause lets the main thread block first; if it should not, the test passes all the same.
     said = ended_by(f"""
         import signal, threading, time
-        from broker_core.service.signals import StopSignals
+        from broker_core.service.main import StopSignals
 
         def get_it():
             time.sleep(0.3)

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker_core import LogicalOffset, OffsetRange, QueueRef, UnavailableError, open_broker
-from broker_core.clients.grpc.client import GrpcBroker
-from broker_core.clients.grpc.process_state import SharedIds
+from broker_core.clients.grpc.client import GrpcBroker, SharedIds
 from tests.contract.test_messages import outgoing
 from tests.kit.served import ServeCommand, served
 

@@ -16,8 +16,7 @@ from broker_core.codec.frames import FrameBatch
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.service.core import read
 from broker_core.types import LogicalOffset, OffsetRange
-from broker_core.wire.core.columns import pack_columns
-from broker_core.wire.core.frames import pack_frames
+from broker_core.wire.core.frames import pack_columns, pack_frames
 from tests.kit.served import served
 
 COUNT = 300

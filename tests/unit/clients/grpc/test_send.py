@@ -13,7 +13,7 @@ from broker_core.codec.encode import encode
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.message import single_message, single_record
 from broker_core.errors import IllegalMessageError
-from broker_core.wire.core.limits import Limits
+from broker_core.wire.core.methods import Limits
 
 GREETING = Greeting("broker-a", b"", pack_host("10.0.0.1", 7), Limits(message_bytes=100), 18)
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=9)

@@ -18,7 +18,7 @@ from broker_core.service.core.rpc import Call
 from broker_core.store.settings import StoreSettings
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core.frames import unpack
-from broker_core.wire.core.limits import Limits
+from broker_core.wire.core.methods import Limits
 from tests.contract.test_messages import outgoing
 from tests.kit.served import SMALL_FILES
 

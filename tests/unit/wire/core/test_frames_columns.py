@@ -16,8 +16,7 @@ from broker_core.codec.frames import FrameBatch
 from broker_core.codec.record import Record, encode_record
 from broker_core.errors import RequestError
 from broker_core.types import QueueRef
-from broker_core.wire.core.columns import pack_columns, unpack_columns
-from broker_core.wire.core.frames import Flag, unpack
+from broker_core.wire.core.frames import Flag, pack_columns, unpack, unpack_columns
 
 QUEUE = QueueRef("t", "broker-x", 3)
 LARGE = 1 << 20
