@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker_core.concurrency import let_come
+from broker_core.concurrency import GroupQueue
 from broker_core.errors import BrokerError, UnavailableError
 from broker_core.service.admission_few import FEW, admit_appends
 from broker_core.store.batch import Batch
@@ -41,15 +40,9 @@ Permit = Callable[[Collection[str]], None]
 """Raises PermissionDeniedError unless the sender may write to all of these topics."""
 
 
-def _locked() -> threading.Lock:
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
-
-
 @dataclass(eq=False, slots=True)
 class Job:
-    """One request on its way into the log; `turn` is released when it is done or is to lead."""
+    """One request on its way into the log, and its answer: `placed` or `error`."""
 
     records: Records
     flush: str = "async"
@@ -58,18 +51,11 @@ class Job:
     batch: Batch | None = None
     placed: AppendResult | None = None
     error: BaseException | None = None
-    is_leader: bool = False
-    turn: threading.Lock = field(default_factory=_locked)
 
     @property
     def size_bytes(self) -> int:
         """The bytes that it holds in memory."""
         return len(self.records.data)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether there is an answer."""
-        return self.placed is not None or self.error is not None
 
 
 class GroupCommit:
@@ -82,10 +68,14 @@ class GroupCommit:
         self._max_bytes = max_bytes
         self._monotonic = monotonic
         self._changed = threading.Condition()
-        self._waiting: deque[Job] = deque()
         self._held_bytes = 0
-        self._is_led = False
-        self._is_busy = False
+        self._queue = GroupQueue(
+            self._do,
+            lambda job: job.size_bytes,
+            most_bytes=GROUP_BYTES,
+            pause_s=_GATHERING_S,
+            pauses=_MOST_GATHERINGS,
+        )
         self.groups = 0
         self.requests = 0
 
@@ -102,14 +92,7 @@ class GroupCommit:
         """
         if len(job.records) > FEW:
             job.batch = self._pool.writer.as_batch(self._admitted([job])).make_ready()
-        with self._changed:
-            self._waiting.append(job)
-            if not self._is_led:
-                self._is_led = job.is_leader = True
-        if not job.is_leader:
-            job.turn.acquire()
-        if job.is_leader and not job.is_done:
-            self._lead(job)
+        self._queue.do(job)
         if job.error is not None:
             raise job.error
         assert job.placed is not None
@@ -135,41 +118,7 @@ class GroupCommit:
     def _left_s(self, deadline_s: float | None) -> float | None:
         return None if deadline_s is None else max(0.0, deadline_s - self._monotonic())
 
-    # Leading
-
-    def _lead(self, leader: Job) -> None:
-        """Do one group, which has the leader's own job in it, and pass the lead on."""
-        try:
-            while not leader.is_done:
-                if self._is_busy:
-                    # An append costs much the same for one request as for many.
-                    let_come(self._waiting, pause_s=_GATHERING_S, most=_MOST_GATHERINGS)
-                group = self._take()
-                self._do(group)
-                for job in group:
-                    if job is not leader:
-                        job.turn.release()
-        finally:
-            self._pass_on()
-
-    def _take(self) -> list[Job]:
-        taken: list[Job] = []
-        size_bytes = 0
-        with self._changed:
-            while self._waiting:
-                size_bytes += self._waiting[0].size_bytes
-                if taken and size_bytes > GROUP_BYTES:
-                    break
-                taken.append(self._waiting.popleft())
-        self._is_busy = len(taken) > 1
-        return taken
-
-    def _pass_on(self) -> None:
-        with self._changed:
-            self._is_led = bool(self._waiting)
-            if self._waiting:
-                self._waiting[0].is_leader = True
-                self._waiting[0].turn.release()
+    # Groups
 
     def _do(self, group: Sequence[Job]) -> None:
         """Answer every job of a group."""

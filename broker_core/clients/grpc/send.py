@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +21,7 @@ import numpy as np
 
 from broker_core.codec.layout import MAX_PROPERTIES_BYTES
 from broker_core.codec.record import encode_record
-from broker_core.concurrency import let_come
+from broker_core.concurrency import GroupQueue
 from broker_core.errors import IllegalMessageError, UnavailableError
 from broker_core.retry import Backoff, Deadline
 from broker_core.types import AppendResult
@@ -86,19 +85,13 @@ def _too_long(record: Record, what: str, held: int, limit: int) -> IllegalMessag
     return IllegalMessageError(message)
 
 
-class _Waiting:
-    """One message on its way, and the thread that waits for it: `turn` is locked until then."""
+@dataclass(eq=False, slots=True)
+class _Single:
+    """One message on its way, and its answer: `appended` or `error`."""
 
-    __slots__ = ("error", "is_leader", "raw", "spot", "turn")
-
-    def __init__(self, raw: bytes) -> None:
-        self.raw = raw
-        self.spot: AppendedMessage | None = None
-        self.error: BaseException | None = None
-        self.is_leader = False
-        # A bare lock: an Event is made of three objects, and made anew for every message.
-        self.turn = threading.Lock()
-        self.turn.acquire()
+    raw: bytes
+    appended: AppendedMessage | None = None
+    error: BaseException | None = None
 
 
 class Appender:
@@ -109,9 +102,13 @@ class Appender:
         self._client = uuid.uuid4().bytes
         self._sequence = 0
         self._lock = threading.Lock()
-        self._waiting: deque[_Waiting] = deque()
-        self._is_led = False
-        self._is_busy = False
+        self._singles = GroupQueue(
+            self._send_group,
+            lambda single: len(single.raw),
+            most_bytes=_SHARED_BYTES,
+            pause_s=_GATHERING_S,
+            pauses=_MOST_GATHERINGS,
+        )
 
     def append(
         self, parcel: Parcel, flush: str | None = None, *, wants_places: bool = True
@@ -135,44 +132,14 @@ class Appender:
 
     def append_shared(self, raw: bytes) -> AppendedMessage:
         """Append a single message, together with those of other threads."""
-        mine = _Waiting(raw)
-        with self._lock:
-            self._waiting.append(mine)
-            if not self._is_led:
-                self._is_led = mine.is_leader = True
-        if not mine.is_leader:
-            mine.turn.acquire()
-        if mine.is_leader and mine.spot is None and mine.error is None:
-            self._lead()
-        if mine.error is not None:
-            raise mine.error
-        assert mine.spot is not None
-        return mine.spot
+        single = _Single(raw)
+        self._singles.do(single)
+        if single.error is not None:
+            raise single.error
+        assert single.appended is not None
+        return single.appended
 
-    def _lead(self) -> None:
-        """Send one group, the leader's message first, and pass the lead on."""
-        if self._is_busy:
-            # Senders that were just answered tend to send again at once.
-            let_come(self._waiting, pause_s=_GATHERING_S, most=_MOST_GATHERINGS)
-        group: list[_Waiting] = []
-        with self._lock:
-            size_bytes = 0
-            while self._waiting and size_bytes < _SHARED_BYTES:
-                group.append(self._waiting.popleft())
-                size_bytes += len(group[-1].raw)
-        self._is_busy = len(group) > 1
-        try:
-            self._send_group(group)
-        finally:
-            with self._lock:
-                self._is_led = bool(self._waiting)
-                if self._waiting:
-                    self._waiting[0].is_leader = True
-                    self._waiting[0].turn.release()
-            for each in group[1:]:
-                each.turn.release()
-
-    def _send_group(self, group: Sequence[_Waiting]) -> None:
+    def _send_group(self, group: Sequence[_Single]) -> None:
         try:
             placed = self.append(_joined([each.raw for each in group]))
         except UnavailableError as error:
@@ -192,7 +159,7 @@ class Appender:
                 strict=True,
             )
             for each, row in zip(group, rows, strict=True):
-                each.spot = AppendedMessage(*row)
+                each.appended = AppendedMessage(*row)
 
     def _repeated(self, head: pb.AppendHead, parcel: Parcel) -> AppendResult:
         deadline = Deadline.after_ms(self._connection.options.retry_ms)

@@ -63,11 +63,11 @@ class Stalled:
     def submit(self, *jobs: Job) -> None:
         """Let each job be appended by a thread of its own, in this order."""
         for job in jobs:
-            waiting = len(self.commit._waiting)
+            waiting = len(self.commit._queue)
             thread = threading.Thread(target=self._append, args=(job,))
             thread.start()
             self._threads.append(thread)
-            while len(self._threads) > 1 and len(self.commit._waiting) == waiting:
+            while len(self._threads) > 1 and len(self.commit._queue) == waiting:
                 pass
 
     def _append(self, job: Job) -> None:
