@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.broker.broker import EmbeddedBroker
+    from broker_core.service.auth.rights import Permit
 
 _NAME = "the request"
 _STORE_ADVICE = " Run `rocketmq-broker check` on the store."
@@ -78,6 +79,11 @@ class Admitted:
             else:
                 found.add(topic)
         return found
+
+    def require(self, number: int, permit: Permit | None) -> None:
+        """Raise what `permit` raises for the topics of one request; None permits all."""
+        if permit is not None:
+            permit(self.topics(number))
 
 
 def admit(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted:

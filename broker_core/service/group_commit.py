@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,16 +28,14 @@ from broker_core.store.batch import Batch
 from broker_core.types import AppendResult
 
 if TYPE_CHECKING:
-    from broker_core.service.admission import Admitted, Records
+    from broker_core.service.admission import Records
+    from broker_core.service.auth.rights import Permit
     from broker_core.service.broker_pool import BrokerPool
 
 GROUP_BYTES = 16 << 20
 _GATHERING_S = 0.0005
 _MOST_GATHERINGS = 4
 """How long a group waits at most for more requests, while several come at once."""
-
-Permit = Callable[[Collection[str]], None]
-"""Raises PermissionDeniedError unless the sender may write to all of these topics."""
 
 
 @dataclass(eq=False, slots=True)
@@ -146,7 +144,8 @@ class GroupCommit:
         """The messages of some requests, checked."""
         with self._pool.broker() as broker:
             admitted = admit_appends(broker, [job.records for job in jobs])
-        _require_permits(jobs, admitted)
+        for number, job in enumerate(jobs):
+            admitted.require(number, job.permit)
         return admitted.batch
 
     def _append(self, group: Sequence[Job]) -> None:
@@ -166,12 +165,6 @@ class GroupCommit:
         for job in (*ready, *small):
             job.placed = placed.slice(first, first + len(job.records))
             first += len(job.records)
-
-
-def _require_permits(group: Sequence[Job], admitted: Admitted) -> None:
-    for number, job in enumerate(group):
-        if job.permit is not None:
-            job.permit(admitted.topics(number))
 
 
 def _busy(held_bytes: int) -> UnavailableError:

@@ -1,4 +1,7 @@
-"""Identity: who a caller is, and what they may do with which topic."""
+"""Identity: a caller's name, and the rights that it has on topics.
+
+Identities come from auth/credentials.py; auth/rights.py asks them for the right that a call needs.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from broker_core.errors import PermissionDeniedError
 
 
 class Right(Enum):
-    """What can be allowed."""
+    """A right that a rule can grant; ADMIN includes the other two."""
 
     PUBLISH = "publish"
     SUBSCRIBE = "subscribe"
@@ -26,33 +29,33 @@ class Rule:
     rights: frozenset[Right]
 
     def allows(self, topic: str, right: Right) -> bool:
-        """Whether it grants a right on a topic; admin includes the others."""
+        """Tell whether it grants a right on a topic."""
         granted = right in self.rights or Right.ADMIN in self.rights
         return granted and fnmatchcase(topic, self.pattern)
 
 
 @dataclass(frozen=True, slots=True)
 class UserIdentity:
-    """Someone with a name and rules; the first rule that allows something decides."""
+    """A user with a name and rules; one rule that allows something is enough."""
 
     name: str
     rules: tuple[Rule, ...] = field(default=(), repr=False)
 
     def may(self, right: Right, topic: str) -> bool:
-        """Whether they have a right on a topic."""
+        """Tell whether the user has a right on a topic."""
         return any(rule.allows(topic, right) for rule in self.rules)
 
     def may_see(self, topic: str) -> bool:
-        """Whether they have any right on a topic."""
+        """Tell whether the user has any right on a topic."""
         return any(self.may(right, topic) for right in Right)
 
     def require_sight(self, topic: str) -> None:
-        """Raise PermissionDeniedError unless they have any right on a topic."""
+        """Raise PermissionDeniedError unless the user has any right on a topic."""
         if not self.may_see(topic):
             self.require(Right.SUBSCRIBE, [topic])
 
     def require(self, right: Right, topics: Collection[str]) -> None:
-        """Raise PermissionDeniedError unless they have a right on all of these topics."""
+        """Raise PermissionDeniedError unless the user has a right on all of these topics."""
         for topic in topics:
             if not self.may(right, topic):
                 message = (
@@ -61,22 +64,18 @@ class UserIdentity:
                 )
                 raise PermissionDeniedError(message)
 
-    def require_publish(self, topics: Collection[str]) -> None:
-        """Raise PermissionDeniedError unless they may publish to all of these topics."""
-        self.require(Right.PUBLISH, topics)
-
     def require_somewhere(self, right: Right) -> None:
-        """Raise PermissionDeniedError unless they have a right on any topic."""
+        """Raise PermissionDeniedError unless the user has a right on at least one topic."""
         if not any(rule.allows(rule.pattern, right) for rule in self.rules):
             message = f"{self.name} may not {right.value} any topic; ask for this right."
             raise PermissionDeniedError(message)
 
     def require_everywhere(self, right: Right) -> None:
-        """Raise PermissionDeniedError unless they have a right on every topic."""
+        """Raise PermissionDeniedError unless the user has a right on every topic."""
         if not any(rule.pattern == "*" and rule.allows("", right) for rule in self.rules):
             message = f"{self.name} may not {right.value} the whole broker; a rule for * would do."
             raise PermissionDeniedError(message)
 
 
 ANYONE = UserIdentity("anyone", (Rule("*", frozenset(Right)),))
-"""Whoever calls a broker that asks for no credentials."""
+"""Any caller of a broker that asks for no credentials."""

@@ -11,7 +11,7 @@ from broker_core.broker.query import as_frames, find_by_id, find_by_key
 from broker_core.codec.decode import schema_of
 from broker_core.errors import MessageNotFoundError, OffsetRangeError, RequestError
 from broker_core.filter.pipeline import MessageFilter
-from broker_core.service.auth.identity import Right
+from broker_core.service.auth import rights
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core.frames import join_packed, pack_columns, pack_frames
@@ -44,26 +44,22 @@ class ReadHandlers:
 
     def topics(self, request: pb.Empty, call: Call) -> pb.TopicList:
         """Names of the topics that the caller may do anything with."""
-        del request
         with self._pool.broker() as broker:
-            found = [name for name in broker.topics() if call.identity.may_see(name)]
+            found = rights.visible(call.identity, broker.topics())
         return pb.TopicList(topics=found)
 
     def describe(self, request: pb.Topic, call: Call) -> pb.TopicInfo:
         """What there is to know of a topic."""
-        call.identity.require_sight(request.topic)
         with self._pool.broker() as broker:
             return topic_message(broker.describe(request.topic))
 
     def offsets(self, request: pb.Topic, call: Call) -> pb.TopicBounds:
         """(min, max) of every queue of a topic."""
-        call.identity.require(Right.SUBSCRIBE, [request.topic])
         with self._pool.broker() as broker:
             return self._bounds(broker, request.topic)
 
     def offset_at(self, request: pb.OffsetAt, call: Call) -> pb.Offset:
         """The first offset at or after a time."""
-        call.identity.require(Right.SUBSCRIBE, [request.topic])
         name = request.broker_name if request.HasField("broker_name") else None
         with self._pool.broker() as broker:
             found = broker.offset_at(
@@ -73,7 +69,6 @@ class ReadHandlers:
 
     def consumer_offsets(self, request: pb.Group, call: Call) -> pb.GroupOffsets:
         """Where a group will read next."""
-        call.identity.require(Right.SUBSCRIBE, [request.topic])
         with self._pool.broker() as broker:
             found = broker.consumer_offsets(request.group, request.topic)
         queues = [
@@ -84,7 +79,6 @@ class ReadHandlers:
 
     def wait(self, request: pb.Await, call: Call) -> pb.TopicBounds:
         """What a topic holds, as soon as one of its queues goes beyond an offset."""
-        call.identity.require(Right.SUBSCRIBE, [request.topic])
         known = {queue.queue_id: queue.offset for queue in request.queues}
         keys = [(request.topic, queue_id) for queue_id in known]
         wait_s = min(max(0.0, request.timeout_ms / 1000), LONGEST_WAIT_S)
@@ -113,7 +107,6 @@ class ReadHandlers:
 
     def pull(self, request: pb.Pull, call: Call) -> Iterator[bytes]:
         """The messages of a range in chunks, filtered; with `follow`, and those that come."""
-        call.identity.require(Right.SUBSCRIBE, [request.topic])
         queue = QueueRef(request.topic, request.broker_name, request.queue_id)
         wanted_filter = filter_of(request.filter)
         with self._pool.broker() as broker:
@@ -190,7 +183,6 @@ class ReadHandlers:
 
     def query(self, request: pb.Query, call: Call) -> Iterator[bytes]:
         """Messages with a key."""
-        call.identity.require(Right.SUBSCRIBE, [request.topic])
         if request.limit < 1:
             message = f"A query's limit is {request.limit}; give 1 or more."
             raise RequestError(message)
@@ -203,9 +195,9 @@ class ReadHandlers:
     def message(self, request: pb.MessageId, call: Call) -> Iterator[bytes]:
         """The message with an id."""
         with self._pool.broker() as broker:
-            topics = [name for name in broker.topics() if call.identity.may(Right.SUBSCRIBE, name)]
+            topics = rights.readable(call.identity, broker.topics())
             record = find_by_id(broker.reader, topics, request.message_id)
-            if not call.identity.may(Right.SUBSCRIBE, record.topic):
+            if not rights.readable(call.identity, [record.topic]):
                 message = f"No message with id {request.message_id} can be read by you."
                 raise MessageNotFoundError(message)
             frames = as_frames([record], broker.reader)

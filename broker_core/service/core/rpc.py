@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from broker_core.codec.hosts import pack_host
 from broker_core.errors import BrokerError, RequestError
+from broker_core.service.auth.rights import RULES
 from broker_core.wire.core.methods import Method, Shape
 from broker_core.wire.core.status import DETAIL_KEY, code_of, detail_of
 
@@ -94,7 +95,7 @@ class Boundary:
         }[method.shape]
         wrap = self._streaming if method.shape is Shape.REPLIES else self._single
         return make(
-            wrap(method, handler),
+            wrap(method, _guarded(method, handler)),
             request_deserializer=None,  # parsed within the boundary, where errors are ours
             response_serializer=method.reply.serialize,
         )
@@ -106,7 +107,7 @@ class Boundary:
             started_s = time.perf_counter()
             try:
                 call = Call(context, self._identify(context))
-                reply = handler(_parsed(method, request), call)
+                reply = handler(request, call)
             except Exception as error:  # noqa: BLE001 - the boundary: all of it is translated
                 self._end(method, started_s, code_name(error))
                 refuse(context, method, error)
@@ -123,7 +124,7 @@ class Boundary:
             status = "CANCELLED"
             try:
                 call = Call(context, self._identify(context))
-                replies: Iterable[Any] = handler(_parsed(method, request), call)
+                replies: Iterable[Any] = handler(request, call)
                 yield from replies
                 status = "OK"
             except Exception as error:  # noqa: BLE001 - the boundary: all of it is translated
@@ -136,6 +137,18 @@ class Boundary:
 
     def _end(self, method: Method, started_s: float, status: str) -> None:
         self._observe(method, time.perf_counter() - started_s, status)
+
+
+def _guarded(method: Method, handler: Handler) -> Handler:
+    """Return a handler of raw requests, which parses them and asks for the caller's rights."""
+    rule = RULES[method]  # looked up when the server is made: no method is served without a rule
+
+    def handle(request: Any, call: Call) -> Any:
+        parsed = _parsed(method, request)
+        rule(call.identity, parsed)
+        return handler(parsed, call)
+
+    return handle
 
 
 def _parsed(method: Method, request: Any) -> Any:

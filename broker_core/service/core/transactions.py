@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from broker_core.codec.property_names import HALF_TOPIC
 from broker_core.errors import IllegalMessageError, RequestError
 from broker_core.service.admission import admit
-from broker_core.service.auth.identity import ANYONE, Right
+from broker_core.service.auth import rights
 from broker_core.service.core.write import gather
 from broker_core.types import CheckBackReport, LocalTransactionState
 from broker_core.wire.core import broker_pb2 as pb
@@ -58,7 +58,6 @@ class TransactionHandlers:
 
     def is_decided(self, request: pb.Batch, call: Call) -> pb.IsDecided:
         """Whether a batch is committed."""
-        call.identity.require_somewhere(Right.PUBLISH)
         with self._pool.broker() as broker:
             found = broker.transactions.is_batch_decided(unpack_batch(request))
         return pb.IsDecided(is_decided=found)
@@ -83,8 +82,7 @@ class TransactionHandlers:
         with self._group_commit.room(head.total_bytes, call.deadline_s), self._pool.broker() as own:
             records = gather(first, requests, head.total_bytes, call.born_host)
             admitted = admit(own, [records])
-            if call.identity is not ANYONE:
-                call.identity.require(Right.PUBLISH, admitted.topics(0))
+            admitted.require(0, rights.publish_permit(call.identity))
             prepared = own.transactions.prepare_records(
                 unpack_batch(head.batch),
                 head.attempt,
@@ -96,7 +94,6 @@ class TransactionHandlers:
 
     def commit_batch(self, request: pb.Decide, call: Call) -> pb.Outcome:
         """Commit what receipts stand for, once."""
-        call.identity.require_somewhere(Right.PUBLISH)
         with self._pool.broker() as broker:
             outcome = broker.transactions.commit_batch(
                 unpack_batch(request.batch),
@@ -109,7 +106,6 @@ class TransactionHandlers:
 
     def abort_batch(self, request: pb.Decide, call: Call) -> pb.Empty:
         """Roll back what receipts stand for."""
-        call.identity.require_somewhere(Right.PUBLISH)
         with self._pool.broker() as broker:
             broker.transactions.abort_batch(
                 unpack_batch(request.batch),
@@ -122,7 +118,6 @@ class TransactionHandlers:
 
     def prepare_message(self, request: pb.PrepareMessage, call: Call) -> pb.HalfMessage:
         """Append one half message."""
-        call.identity.require(Right.PUBLISH, [request.topic])
         queue_id = request.queue_id if request.HasField("queue_id") else None
         with self._pool.broker() as broker:
             broker.require_writable(request.topic, *([] if queue_id is None else [queue_id]))
@@ -140,7 +135,6 @@ class TransactionHandlers:
     def end(self, request: pb.End, call: Call) -> pb.Empty:
         """Decide one half message."""
         half = unpack_half(request.half)
-        call.identity.require(Right.PUBLISH, [half.topic])
         try:
             fate = LocalTransactionState(request.fate)
         except ValueError as error:
@@ -154,13 +148,10 @@ class TransactionHandlers:
 
     def listen(self, request: pb.Listen, call: Call) -> Iterator[pb.Question]:
         """Questions about half messages of a producer group, as they arise."""
-        call.identity.require_somewhere(Right.PUBLISH)
         return self._questions.of(request.group, call)
 
     def check_back(self, request: pb.Empty, call: Call) -> pb.CheckBackReport:
         """One round of check-back, now."""
-        del request
-        call.identity.require_everywhere(Right.ADMIN)
         report = self._questions.check_back()
         return pb.CheckBackReport(
             waiting=report.waiting,

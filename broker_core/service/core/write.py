@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from broker_core.errors import IllegalMessageError, RequestError
 from broker_core.service.admission import Records, is_the_brokers
-from broker_core.service.auth.identity import ANYONE, Right
+from broker_core.service.auth import rights
 from broker_core.service.core.read import topic_message
 from broker_core.service.dedup import AppendAttempt, RequestName
 from broker_core.service.group_commit import Job
@@ -77,7 +77,7 @@ class WriteHandlers:
         job = Job(
             records,
             flush=head.flush or self._pool.settings.flush,
-            permit=None if call.identity is ANYONE else call.identity.require_publish,
+            permit=rights.publish_permit(call.identity),
             deadline_s=call.deadline_s,
         )
         return self._repeats.once(
@@ -86,7 +86,6 @@ class WriteHandlers:
 
     def delete_before(self, request: pb.DeleteBefore, call: Call) -> pb.Offset:
         """Delete whole commit-log files."""
-        call.identity.require_everywhere(Right.ADMIN)
         with self._pool.broker() as broker:
             return pb.Offset(offset=broker.delete_before(request.physical_offset))
 
@@ -95,14 +94,12 @@ class WriteHandlers:
     def create_topic(self, request: pb.CreateTopic, call: Call) -> pb.TopicInfo:
         """Make a topic, for an administrator or, where that is on, for whoever sends to it."""
         if request.for_sending:
-            return self._create_for_sending(request.topic, call)
-        call.identity.require(Right.ADMIN, [request.topic])
+            return self._create_for_sending(request.topic)
         with self._pool.broker() as broker:
             info = broker.create_topic(request.topic, request.queues, exist_ok=request.exist_ok)
         return topic_message(info)
 
-    def _create_for_sending(self, topic: str, call: Call) -> pb.TopicInfo:
-        call.identity.require(Right.PUBLISH, [topic])
+    def _create_for_sending(self, topic: str) -> pb.TopicInfo:
         with self._pool.broker() as broker:
             if self._creates_topics and not is_the_brokers(topic):
                 queues = self._pool.settings.default_topic_queues
@@ -111,13 +108,11 @@ class WriteHandlers:
 
     def add_queues(self, request: pb.AddQueues, call: Call) -> pb.TopicInfo:
         """Let a topic have more queues."""
-        call.identity.require(Right.ADMIN, [request.topic])
         with self._pool.broker() as broker:
             return topic_message(broker.add_queues(request.topic, request.total))
 
     def delete_topic(self, request: pb.Topic, call: Call) -> pb.Empty:
         """Forget a topic."""
-        call.identity.require(Right.ADMIN, [request.topic])
         with self._pool.broker() as broker:
             broker.delete_topic(request.topic)
         return pb.Empty()
@@ -126,7 +121,6 @@ class WriteHandlers:
 
     def commit_offset(self, request: pb.CommitOffset, call: Call) -> pb.Empty:
         """Record where a group will read next."""
-        call.identity.require(Right.SUBSCRIBE, [request.topic])
         name = request.broker_name if request.HasField("broker_name") else None
         with self._pool.broker() as broker:
             broker.commit_offset(
