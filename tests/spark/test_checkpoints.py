@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from broker_core import open_broker
+from broker_core.store.check.store import check
+from tests.kit.fixtures import open_archive
 from tests.kit.queries import logged_offset, run_available
 from tests.kit.source_store import SourceStore
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "checkpoints"
+PIPELINES = Path(__file__).resolve().parents[1] / "golden" / "pipelines"
 VERSIONS = sorted(entry.name for entry in GOLDEN.iterdir() if entry.is_dir())
 
 
@@ -46,3 +50,39 @@ def test_the_checkpoint_of_another_source_is_refused(
         run_available(spark, store.options(subscribe="orders"), checkpoint)
 
     assert "[ROCKETMQ_CHECKPOINT.MALFORMED]" in str(caught.value)
+
+
+@pytest.mark.embedded
+@pytest.mark.parametrize("version", sorted(path.name for path in PIPELINES.glob("[0-9]*")))
+def test_a_pipeline_of_an_older_version_goes_on_exactly_once(
+    spark: SparkSession, tmp_path: Path, version: str
+) -> None:
+    shutil.copytree(PIPELINES / version / "checkpoint", tmp_path / "checkpoint")
+    with open_archive(PIPELINES / version / "store.tar.gz") as packed:
+        packed.extractall(tmp_path)
+    store = tmp_path / "store"
+    assert check(store) == []
+    with open_broker(store, mode="rw") as broker:
+        for number in range(60, 80):
+            broker.send("orders", f"order-{number}".encode(), queue_id=number % 3)
+
+    options = {"broker": f"file:{store}", "startingOffsets": "earliest", "subscribe": "orders"}
+    orders = spark.readStream.format("rocketmq").options(**options).load()
+    query = (
+        orders.selectExpr("upper(CAST(body AS STRING)) AS body", "keys")
+        .writeStream.format("rocketmq")
+        .option("broker", f"file:{store}")
+        .option("topic", "answers")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+    with open_broker(store) as broker:
+        bodies = [
+            body.decode()
+            for queue in broker.offsets("answers")
+            for body in broker.read("answers", queue.queue_id)["body"].to_pylist()
+        ]
+    assert sorted(bodies) == sorted([*(f"ORDER-{n}" for n in range(80)), "half-committed"])
