@@ -29,10 +29,10 @@ def body_column(fields: RecordFields, max_bytes: int = MAX_COLUMN_BYTES) -> pa.A
     CorruptRecordError for one that can't be inflated, RequestError if all of them together are
     more than a column should hold.
     """
-    _require_room(fields, int(fields.body_lengths.sum()), max_bytes)
+    _require_room(fields, int(fields.bodies.lengths.sum()), max_bytes)
     stored = fields.stored_bodies
     if stored is None:
-        stored = gather_spans(fields.data, fields.body_starts, fields.body_lengths)
+        stored = gather_spans(fields.bodies)
     packed = np.flatnonzero(fields.sys_flags & SysFlag.COMPRESSED)
     if not len(packed):
         return stored

@@ -23,7 +23,14 @@ from broker_core.codec.ids import hex_upper
 from broker_core.codec.properties.search import find_values
 from broker_core.codec.properties.split import segments_with_names, split_texts
 from broker_core.codec.property_names import KEYS, TAGS, UNIQ_KEY
-from broker_core.codec.spans import fixed_strings, gather_spans, repeated, strings, value_column
+from broker_core.codec.spans import (
+    Spans,
+    fixed_strings,
+    gather_spans,
+    repeated,
+    strings,
+    value_column,
+)
 from broker_core.errors import RequestError
 from broker_core.jit import kernels
 from broker_core.types import DEFAULT_BROKER_NAME
@@ -274,9 +281,7 @@ class _LocatedColumns(_Columns):
         bad = first_bad_topic(self._fields)
         if bad is not None:
             raise corrupt(self._frames, bad)
-        return strings(
-            gather_spans(self._fields.data, self._fields.topic_starts, self._fields.topic_lengths)
-        )
+        return strings(gather_spans(self._fields.topics))
 
     def _message_id(self) -> pa.Array:
         unique = self._property(UNIQ_KEY)
@@ -298,8 +303,8 @@ class _LocatedColumns(_Columns):
         found = split_texts(self._fields.properties)
         hits, splits = segments_with_names(found)
         rows, begins, ends = found.rows[hits], found.begins[hits], found.ends[hits]
-        names = strings(gather_spans(found.text, begins, splits - begins))
-        values = strings(gather_spans(found.text, splits + 1, ends - splits - 1))
+        names = strings(gather_spans(Spans(found.text, begins, splits - begins)))
+        values = strings(gather_spans(Spans(found.text, splits + 1, ends - splits - 1)))
         keep = _last_of_each(rows, names)
         if keep is not None:
             names, values, rows = names.filter(keep), values.filter(keep), rows[keep]

@@ -112,7 +112,7 @@ def dispatch_requests(
         codes,
         fields.integer("queueId").astype(np.int32),
         fields.sys_flags,
-        fields.properties_lengths,
+        fields.properties.lengths,
     )
     placed = requests_of_located(
         located,
@@ -202,7 +202,7 @@ def _hashes(
     """What the properties of the records come to."""
     codes = located.topic_codes
     tags, keys, unique, delays = find_values(_texts(located), [TAGS, KEYS, UNIQ_KEY, DELAY])
-    tag_hashes = hash_spans(*tags)
+    tag_hashes = hash_spans(tags)
     tags_codes = tag_hashes.values.astype(np.int64)
     if SCHEDULE_TOPIC in topics:
         scheduled = np.flatnonzero(codes == topics.index(SCHEDULE_TOPIC))
@@ -277,7 +277,7 @@ def topics_of(fields: RecordFields) -> tuple[list[str], NDArray[np.int32]]:
     """The distinct topics and each record's place among them."""
     if fields.topic is not None:
         return [fields.topic], np.zeros(len(fields.frames), dtype=np.int32)
-    column = gather_spans(fields.frames.buffer, fields.topic_starts, fields.topic_lengths)
+    column = gather_spans(fields.topics)
     encoded = pc.dictionary_encode(column)
     codes = encoded.indices.to_numpy().astype(np.int32)
     try:
@@ -297,7 +297,7 @@ def _put_deliver_times(
     delay_levels: Sequence[int],
 ) -> None:
     """In the schedule topic the tag field holds the deliver time; delayed messages are few."""
-    values = gather_spans(*delays.take(rows)).to_pylist()
+    values = gather_spans(delays.take(rows)).to_pylist()
     levels = [_level(text) for text in values]
     delayed = np.flatnonzero(np.array(levels, dtype=np.int64) > 0)
     last = len(delay_levels)

@@ -194,7 +194,7 @@ def encode(
         buffer = np.empty(end, dtype=np.uint8)
         _encode_compiled(buffer, messages, records, bodies, properties, topics, wide)
         return replace(records, buffer=buffer)
-    heads = _heads(messages, *bodies, sizes, wide[codes])
+    heads = _heads(messages, bodies, sizes, wide[codes])
     lengths = properties.lengths.astype(">i2").view(np.uint8)
     joined = pc.binary_join_element_wise(
         *([] if gaps is None else [_blanks(gaps[:-1])]),
@@ -292,9 +292,7 @@ def _check_limits(
 
 def _heads(
     messages: MessageBatch,
-    body_data: NDArray[np.uint8],
-    body_starts: NDArray[np.int64],
-    body_lengths: NDArray[np.int64],
+    bodies: Spans,
     sizes: NDArray[np.int64],
     is_v2: NDArray[np.bool_],
 ) -> NDArray[np.uint8]:
@@ -304,7 +302,7 @@ def _heads(
     heads = np.zeros(len(messages), dtype=kind)
     heads["size"] = sizes
     heads["magic"] = np.where(is_v2, layout.MAGIC_V2, layout.MAGIC_V1)
-    heads["bodyCrc"] = body_crcs(body_data, body_starts, body_lengths)
+    heads["bodyCrc"] = body_crcs(bodies)
     heads["queueId"] = messages.queue_ids
     heads["flag"] = messages.flags
     heads["sysFlag"] = (messages.sys_flags & ~layout.HOSTS_V6_MASK) | _host_flags(messages)
@@ -313,7 +311,7 @@ def _heads(
     heads["storeHost"] = np.frombuffer(stored, dtype=np.uint8)
     heads["reconsumeTimes"] = messages.reconsume_times
     heads["preparedTransactionOffset"] = messages.prepared_offsets
-    heads["bodyLength"] = body_lengths
+    heads["bodyLength"] = bodies.lengths
     return heads.view(np.uint8)
 
 

@@ -47,22 +47,18 @@ _EARLY_BYTES = 256 << 20
 class RecordFields:
     """Positions in the batch's buffer, one element a record; made by `locate`.
 
-    `texts` is what the positions of properties are in: the same buffer, or a copy of all tails.
-    `head` are the fixed parts, where they were copied together. `topic` is the one that all
-    records carry, where they were found to.
+    Bodies and topics are spans of the batch's buffer; properties are spans of it, or of a copy of
+    all tails. `head` are the fixed parts, where they were copied together. `topic` is the one that
+    all records carry, where they were found to.
     """
 
     frames: FrameBatch
-    texts: NDArray[np.uint8]
     head: NDArray[np.void] | None
     sys_flags: NDArray[np.int32]
     is_plain: bool
-    body_starts: NDArray[np.int64]
-    body_lengths: NDArray[np.int64]
-    topic_starts: NDArray[np.int64]
-    topic_lengths: NDArray[np.int64]
-    properties_starts: NDArray[np.int64]
-    properties_lengths: NDArray[np.int64]
+    bodies: Spans
+    topics: Spans
+    properties: Spans
     topic: str | None = None
     stored_bodies: pa.Array | None = None
 
@@ -70,11 +66,6 @@ class RecordFields:
     def data(self) -> NDArray[np.uint8]:
         """The batch's buffer."""
         return self.frames.buffer
-
-    @property
-    def properties(self) -> Spans:
-        """The properties text of every record."""
-        return Spans(self.texts, self.properties_starts, self.properties_lengths)
 
     def integer(self, name: str) -> NDArray[np.integer]:
         """One integer field of every record, in native byte order."""
@@ -107,7 +98,7 @@ def locate(frames: FrameBatch, *, texts: bool = False, bodies: bool = False) -> 
     """Find all fields; CorruptRecordError naming the first record that does not check.
 
     Two hints about what is going to be read, for memory is what this costs: `texts` lets
-    properties be copied together (positions of properties are in `fields.texts` then), `bodies`
+    properties be copied together (`fields.properties` are spans of the copy then), `bodies`
     lets the stored bodies be copied on the way, between what lies before and behind them.
     """
     fields, bad = examine(frames, texts=texts, bodies=bodies)
@@ -178,11 +169,10 @@ def examine(
     is_broken |= found.tail.is_wrong
     fields = RecordFields(
         frames,
-        found.tail.texts,
         head,
         sys_flags,
         is_plain,
-        *found.tail.positions,
+        *found.tail.positions.spans(frames.buffer, found.tail.texts),
         found.topic,
         found.bodies,
     )
@@ -216,8 +206,8 @@ def _located(frames: FrameBatch) -> RecordFields | None:
     if queue is None and is_one_topic:
         first = int(positions.topic_starts[0])
         name = _text(frames.buffer[first : first + int(positions.topic_lengths[0])].tobytes())
-    buffer = frames.buffer
-    return RecordFields(frames, buffer, None, sys_flags, bool(is_plain), *positions, name)
+    spans = positions.spans(frames.buffer, frames.buffer)
+    return RecordFields(frames, None, sys_flags, bool(is_plain), *spans, name)
 
 
 class _Found(NamedTuple):
@@ -240,7 +230,7 @@ def _of_one_topic(
     lengths = head["bodyLength"].astype(np.int64)
     body_starts, lengths, is_outside = plain_bodies(records, lengths, raw)
     is_early = bodies and frames.size_bytes <= _EARLY_BYTES
-    stored = gather_spans(records.data, body_starts, lengths) if is_early else None
+    stored = gather_spans(Spans(records.data, body_starts, lengths)) if is_early else None
     tail = one_topic(records, body_starts, lengths, raw, gathered=texts)
     np.logical_or(tail.is_wrong, is_outside, out=tail.is_wrong)
     if frames.queue is None and tail.is_wrong.any():
@@ -287,7 +277,7 @@ def _misplaced(frames: FrameBatch, head: NDArray[np.void]) -> NDArray[np.bool_]:
 
 def first_bad_body(fields: RecordFields) -> int | None:
     """Number of the first record whose body does not have its checksum."""
-    found = body_crcs(fields.data, fields.body_starts, fields.body_lengths)
+    found = body_crcs(fields.bodies)
     return _first(found != fields.integer("bodyCrc"))
 
 
@@ -295,7 +285,7 @@ def first_bad_topic(fields: RecordFields) -> int | None:
     """Number of the first record whose topic is not text."""
     if fields.topic is not None:
         return None
-    topics = gather_spans(fields.data, fields.topic_starts, fields.topic_lengths)
+    topics = gather_spans(fields.topics)
     try:
         topics.cast(pa.string())
     except pa.ArrowInvalid:

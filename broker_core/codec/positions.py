@@ -32,6 +32,16 @@ class Positions(NamedTuple):
     properties_starts: NDArray[np.int64]
     properties_lengths: NDArray[np.int64]
 
+    def spans(
+        self, data: NDArray[np.uint8], texts: NDArray[np.uint8]
+    ) -> tuple[Spans, Spans, Spans]:
+        """Return bodies and topics as spans of the data, properties as spans of the texts."""
+        return (
+            Spans(data, self.body_starts, self.body_lengths),
+            Spans(data, self.topic_starts, self.topic_lengths),
+            Spans(texts, self.properties_starts, self.properties_lengths),
+        )
+
 
 def first_topic(records: Spans) -> str | None:
     """The topic of the first of many V1/IPv4 records; None if there is no reading it."""

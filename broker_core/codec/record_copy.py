@@ -70,8 +70,8 @@ def copy_records(
     count = len(route)
     texts, wide = topic_texts(route.topics)
     topic_bytes = np.array([len(text) for text in texts], dtype=np.int64)
-    fixed = fields.body_starts - fields.frames.starts
-    sizes = fixed + fields.body_lengths + topic_bytes[route.topic_codes] + 2 + properties.lengths
+    fixed = fields.bodies.starts - fields.frames.starts
+    sizes = fixed + fields.bodies.lengths + topic_bytes[route.topic_codes] + 2 + properties.lengths
     starts = np.zeros(count, dtype=np.int64)
     np.cumsum(sizes[:-1], out=starts[1:])
     nothing = np.empty(0, dtype=np.uint8)
@@ -88,7 +88,7 @@ def copy_records(
             buffer,
             starts,
             records.sizes,
-            arguments.spans(fields.data, fields.frames.starts, fields.body_lengths),
+            arguments.spans(fields.data, fields.frames.starts, fields.bodies.lengths),
             arguments.longs(fixed),
             arguments.spans(*properties),
             (*arguments.joined(texts), magics.view(np.int32)),
@@ -110,10 +110,10 @@ def copy_records(
         news |= dict.fromkeys(("flag", "reconsumeTimes"), np.zeros(count, dtype=np.int32))
     joined = pc.binary_join_element_wise(
         _heads(fields, fixed, news),
-        gather_spans(fields.data, fields.body_starts, fields.body_lengths),
+        gather_spans(fields.bodies),
         topic_column(texts, route.topic_codes),
         fixed_binary(properties.lengths.astype(">i2").view(np.uint8), count, 2),
-        gather_spans(*properties),
+        gather_spans(properties),
         pa.scalar(b"", type=pa.binary()),
     )
     return replace(records, buffer=writable(joined))

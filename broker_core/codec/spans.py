@@ -127,14 +127,13 @@ def padded_rows(
     return rows
 
 
-def gather_spans(
-    buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> pa.Array:
-    """A binary array of buffer[start : start + length], copied out.
+def gather_spans(spans: Spans) -> pa.Array:
+    """Copy spans out, as a binary array.
 
-    All spans must be inside the buffer. Fields of records lie in increasing order and do not
+    All of them must be inside the data. Fields of records lie in increasing order and do not
     overlap, and only such spans are copied fast.
     """
+    buffer, starts, lengths = spans
     count = len(starts)
     if count == 0:
         return pa.array([], type=pa.binary())
@@ -146,7 +145,7 @@ def gather_spans(
         )
     ends = starts + lengths
     if not bool((ends[:-1] <= starts[1:]).all()):
-        return _disordered(buffer, starts, lengths)
+        return _gather_any_order(spans)
     base = int(starts[0])
     reach = int(ends[-1]) - base
     kind, offset_type = (
@@ -162,10 +161,9 @@ def gather_spans(
     return found if found.type == pa.binary() else found.cast(pa.binary())
 
 
-def _disordered(
-    buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> pa.Array:
-    """`gather_spans` of any order, overlapping or not, copied byte by byte."""
+def _gather_any_order(spans: Spans) -> pa.Array:
+    """Copy out spans of any order, overlapping or not, byte by byte."""
+    buffer, starts, lengths = spans
     offsets = np.zeros(len(starts) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     places = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -224,7 +222,7 @@ def strings(raw: pa.Array) -> pa.Array:
 
 def value_column(values: Spans) -> pa.Array:
     """A property's values as strings, null where the row has none."""
-    text = strings(gather_spans(*values))
+    text = strings(gather_spans(values))
     absent = values.lengths == 0
     if not absent.any():
         return text

@@ -108,7 +108,7 @@ def admit(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted:
     _put_born_hosts(data, starts, requests, bounds)
     _put_host(data, starts + layout.STORE_HOST, store_host)
     encoded = EncodedRecords(data, starts, sizes, layout.STORE_TIMESTAMP)
-    batch = Batch.of_located(encoded, route, fields.properties_lengths, fields.sys_flags)
+    batch = Batch.of_located(encoded, route, fields.properties.lengths, fields.sys_flags)
     return Admitted(batch, fields, bounds)
 
 
@@ -141,7 +141,7 @@ def _check_flags(fields: RecordFields, store_host: bytes) -> None:
 
 
 def _check_bodies(fields: RecordFields, limit: int) -> None:
-    lengths = fields.body_lengths
+    lengths = fields.bodies.lengths
     wrong = (lengths == 0) | (lengths > limit)
     if wrong.any():
         row = int(wrong.argmax())
@@ -158,7 +158,7 @@ def _route(fields: RecordFields) -> Route:
     queue_ids = fields.integer("queueId").astype(np.int32)
     if fields.topic is not None:
         return Route((fields.topic,), np.zeros_like(queue_ids), queue_ids)
-    column = gather_spans(fields.frames.buffer, fields.topic_starts, fields.topic_lengths)
+    column = gather_spans(fields.topics)
     encoded = pc.dictionary_encode(column)
     topics = [raw.decode("utf-8", "replace") for raw in encoded.dictionary.to_pylist()]
     codes = encoded.indices.to_numpy().astype(np.int32)

@@ -41,7 +41,7 @@ def test_bodies_have_the_same_checksum_by_either_way(count: int, shortest: int) 
     random = np.random.default_rng(count + shortest)
     lengths = random.integers(shortest, 101, count)
     bodies = [random.bytes(int(length)) for length in lengths]
-    found = body_crcs(*spans_of(pa.array(bodies, type=pa.binary())))
+    found = body_crcs(spans_of(pa.array(bodies, type=pa.binary())))
     assert found.tolist() == [body_crc(body) for body in bodies]
 
 

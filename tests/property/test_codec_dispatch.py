@@ -82,7 +82,7 @@ def test_the_hash_of_many_texts_is_the_hash_of_each(texts: list[str | None], bef
     seeds = np.full(len(texts), java_hash(before), dtype=np.int32)
 
     alone = java_hashes(column).tolist()
-    behind = hash_spans(*spans_of(column)).behind(seeds).tolist()
+    behind = hash_spans(spans_of(column)).behind(seeds).tolist()
 
     assert alone == [java_hash(text or "") for text in texts]
     assert behind == [java_hash(before + (text or "")) for text in texts]

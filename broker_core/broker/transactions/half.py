@@ -184,8 +184,8 @@ def _places(fields: RecordFields) -> list[Spans]:
 
 
 def _route(frames: FrameBatch, topic: Spans, queue: Spans) -> Route:
-    names = pc.dictionary_encode(gather_spans(*topic))
-    numbers = pc.dictionary_encode(gather_spans(*queue))
+    names = pc.dictionary_encode(gather_spans(topic))
+    numbers = pc.dictionary_encode(gather_spans(queue))
     queue_ids = np.array([_queue_id(frames, text) for text in numbers.dictionary.to_pylist()])
     return Route(
         tuple(text.decode("utf-8", "replace") for text in names.dictionary.to_pylist()),
@@ -200,9 +200,7 @@ def put_back(frames: FrameBatch, changes: Sequence[Mapping[str, str]]) -> Encode
     What RocketMQ does with one that it asks about: the copy is the half message from then on.
     """
     fields = locate(frames)
-    texts = gather_spans(
-        frames.buffer, fields.properties_starts, fields.properties_lengths
-    ).to_pylist()
+    texts = gather_spans(fields.properties).to_pylist()
     changed = [changed_properties(text, new) for text, new in zip(texts, changes, strict=True)]
     return copy_records(
         fields,
@@ -242,8 +240,8 @@ def _no_place(frames: FrameBatch, row: int, what: str) -> CorruptRecordError:
 
 def _without_places(fields: RecordFields, topic: Spans, queue: Spans) -> Spans:
     """Properties texts without the two entries, wherever they are."""
-    buffer, starts = fields.frames.buffer, fields.properties_starts
-    ends = starts + fields.properties_lengths
+    buffer, starts, _ = fields.properties
+    ends = fields.properties.ends
     topic_begin, topic_end = _entry(topic, REAL_TOPIC, ends)
     queue_begin, queue_end = _entry(queue, REAL_QUEUE_ID, ends)
     if bool((topic_end == queue_begin).all()) and bool((queue_end == ends).all()):
@@ -254,9 +252,9 @@ def _without_places(fields: RecordFields, topic: Spans, queue: Spans) -> Spans:
     second_begin = np.where(is_topic_first, queue_begin, topic_begin)
     second_end = np.where(is_topic_first, queue_end, topic_end)
     joined = pc.binary_join_element_wise(
-        gather_spans(buffer, starts, first_begin - starts),
-        gather_spans(buffer, first_end, second_begin - first_end),
-        gather_spans(buffer, second_end, ends - second_end),
+        gather_spans(Spans(buffer, starts, first_begin - starts)),
+        gather_spans(Spans(buffer, first_end, second_begin - first_end)),
+        gather_spans(Spans(buffer, second_end, ends - second_end)),
         pa.scalar(b"", type=pa.binary()),
     )
     return spans_of(joined)

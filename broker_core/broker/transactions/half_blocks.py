@@ -41,7 +41,7 @@ from broker_core.codec.property_names import (
 )
 from broker_core.codec.record import Record, decode_record, encode_record
 from broker_core.codec.record_copy import Route, copy_records
-from broker_core.codec.spans import sliding, spans_of
+from broker_core.codec.spans import Spans, sliding, spans_of
 from broker_core.errors import IllegalMessageError
 from broker_core.store.batch import PART_BYTES, Batch
 
@@ -162,7 +162,7 @@ def _framed(
     sizes = ends + np.array([len(frame.tail) for frame in frames]) - starts
     numbers = sliding(buffer, ">i4")
     numbers[starts + layout.TOTAL_SIZE] = sizes
-    numbers[starts + layout.BODY_CRC] = body_crcs(buffer, bodies, ends - bodies)
+    numbers[starts + layout.BODY_CRC] = body_crcs(Spans(buffer, bodies, ends - bodies))
     numbers[bodies - (layout.BODY - layout.BODY_LENGTH)] = ends - bodies
     at = np.array([frame.store_time_at for frame in frames])
     route = Route.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames))

@@ -101,7 +101,7 @@ def listed_halves(frames: FrameBatch) -> tuple[NDArray[np.int64], NDArray[np.int
     CorruptRecordError for a body that is no list of numbers.
     """
     fields = locate(frames)
-    bodies = gather_spans(frames.buffer, fields.body_starts, fields.body_lengths)
+    bodies = gather_spans(fields.bodies)
     data, starts, lengths = spans_of(bodies)
     text = data[int(starts[0]) : int(starts[-1] + lengths[-1])] if len(starts) else data[:0]
     ends = starts + lengths - (starts[0] if len(starts) else 0)

@@ -24,7 +24,7 @@ from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
 from broker_core.codec.property_names import HALF_BLOCK
 from broker_core.codec.record_copy import Route, store_time_at
 from broker_core.codec.scan import chain
-from broker_core.codec.spans import gather_spans, sliding
+from broker_core.codec.spans import Spans, gather_spans, sliding
 from broker_core.errors import CorruptRecordError
 from broker_core.jit import arguments, kernels
 from broker_core.store.batch import Batch
@@ -61,7 +61,9 @@ class Visible:
         sizes = records.sizes[rows]
         at = records.store_timestamp_at
         left = EncodedRecords(
-            writable(gather_spans(records.buffer, records.starts[rows], sizes.astype(np.int64))),
+            writable(
+                gather_spans(Spans(records.buffer, records.starts[rows], sizes.astype(np.int64)))
+            ),
             np.cumsum(sizes, dtype=np.int64) - sizes,
             sizes,
             at if isinstance(at, int) else at[rows],
@@ -116,10 +118,9 @@ def _of_blocks(frames: FrameBatch, counts: NDArray[np.int64]) -> Visible:
         unpacked = _unpacked(blocks, counts)
         if unpacked is not None:
             return unpacked
-    ends = blocks.body_starts + blocks.body_lengths
-    places = map(slice, blocks.body_starts.tolist(), ends.tolist())
+    places = map(slice, blocks.bodies.starts.tolist(), blocks.bodies.ends.tolist())
     data = np.concatenate([frames.buffer[place] for place in places])
-    bounds = np.concatenate([[0], np.cumsum(blocks.body_lengths)])
+    bounds = np.concatenate([[0], np.cumsum(blocks.bodies.lengths)])
     starts, sizes, end, _, detail = chain(data, 0, len(data))
     firsts = np.searchsorted(starts, bounds)
     if end != len(data):
@@ -131,12 +132,12 @@ def _of_blocks(frames: FrameBatch, counts: NDArray[np.int64]) -> Visible:
     prepared = starts + np.repeat(_body_places(blocks) - bounds[:-1], counts)
     flags = (fields.sys_flags & np.int32(_KEEP_FLAGS)) | np.int32(SysFlag.COMMIT)
     sliding(data, ">i4")[starts + layout.SYS_FLAG] = flags
-    at = fields.body_starts - (layout.BODY - layout.PREPARED_OFFSET)
+    at = fields.bodies.starts - (layout.BODY - layout.PREPARED_OFFSET)
     sliding(data, ">i8")[at] = prepared
     return Visible(
         EncodedRecords(data, starts, sizes, store_time_at(fields)),
         Route(*topics_of(fields), fields.integer("queueId").astype(np.int32)),
-        fields.properties_lengths,
+        fields.properties.lengths,
         prepared,
     )
 
@@ -146,14 +147,14 @@ def _unpacked(blocks: RecordFields, counts: NDArray[np.int64]) -> Visible | None
     from broker_core.broker.transactions.unpack_kernels import unpack_blocks
 
     count = int(counts.sum())
-    data = np.empty(int(blocks.body_lengths.sum()), dtype=np.uint8)
+    data = np.empty(int(blocks.bodies.lengths.sum()), dtype=np.uint8)
     starts, lengths, prepared = (np.empty(count, dtype=np.int64) for _ in range(3))
     sizes, queue_ids = (np.empty(count, dtype=np.int32) for _ in range(2))
     topic_bytes = unpack_blocks(
         arguments.octets(blocks.data),
         (
-            arguments.longs(blocks.body_starts),
-            arguments.longs(blocks.body_lengths),
+            arguments.longs(blocks.bodies.starts),
+            arguments.longs(blocks.bodies.lengths),
             arguments.longs(_body_places(blocks)),
             arguments.longs(counts),
         ),
@@ -174,7 +175,7 @@ def _unpacked(blocks: RecordFields, counts: NDArray[np.int64]) -> Visible | None
 
 def _body_places(blocks: RecordFields) -> NDArray[np.int64]:
     """Where in the log the bodies of blocks begin."""
-    places = blocks.integer("physicalOffset") + blocks.body_starts - blocks.frames.starts
+    places = blocks.integer("physicalOffset") + blocks.bodies.starts - blocks.frames.starts
     return places.astype(np.int64)
 
 

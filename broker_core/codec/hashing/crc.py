@@ -16,6 +16,8 @@ from broker_core.jit import arguments, kernels
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from broker_core.codec.spans import Spans
+
 _SMALL_BYTES = 2048
 # Beyond this a call of zlib for each body is quicker; and few bodies are not worth the tables.
 _MANY = 256
@@ -31,22 +33,19 @@ def body_crc(body: bytes | bytearray | memoryview) -> int:
     return zlib.crc32(body) & CRC_MASK
 
 
-def body_crcs(
-    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """The checksums of many bodies data[start : start + length]."""
+def body_crcs(bodies: Spans) -> NDArray[np.int64]:
+    """Return the checksums of many bodies."""
+    _, starts, lengths = bodies
     longest = int(lengths.max(initial=0))
     if kernels.is_worth(len(lengths)) or (longest > _SHORT_BYTES and _can_fold()):
         from broker_core.codec.hashing.crc_kernels import crc32_spans
 
         crcs = np.empty(len(starts), dtype=np.uint32)
-        crc32_spans(*arguments.spans(data, starts, lengths), crcs)
+        crc32_spans(*arguments.spans(*bodies), crcs)
         return crcs.astype(np.int64) & CRC_MASK
     if len(lengths) >= _MANY and longest <= _SHORT_BYTES and longest <= 2 * lengths.mean():
-        return crc32_many(data, starts, lengths).astype(np.int64) & CRC_MASK
-    found = np.fromiter(
-        map(zlib.crc32, _each(data, starts, lengths)), dtype=np.int64, count=len(starts)
-    )
+        return crc32_many(*bodies).astype(np.int64) & CRC_MASK
+    found = np.fromiter(map(zlib.crc32, _each(bodies)), dtype=np.int64, count=len(starts))
     return found & CRC_MASK
 
 
@@ -59,12 +58,11 @@ def _can_fold() -> bool:
     return CAN_FOLD
 
 
-def _each(
-    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> Iterable[bytes | memoryview]:
+def _each(bodies: Spans) -> Iterable[bytes | memoryview]:
     """Every body: small ones as bytes made by Arrow, quicker than slicing; large ones in place."""
+    data, starts, lengths = bodies
     if int(lengths.sum()) <= _SMALL_BYTES * len(lengths):
-        found: Iterable[bytes] = gather_spans(data, starts, lengths).to_numpy(zero_copy_only=False)
+        found: Iterable[bytes] = gather_spans(bodies).to_numpy(zero_copy_only=False)
         return found
-    places = map(slice, starts.tolist(), (starts + lengths).tolist())
+    places = map(slice, starts.tolist(), bodies.ends.tolist())
     return map(np.ascontiguousarray(data).data.__getitem__, places)

@@ -20,13 +20,12 @@ from broker_core.codec.hashing.java import (
 )
 from broker_core.codec.properties.pieces import cut
 from broker_core.codec.property_names import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
+from broker_core.codec.spans import Spans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
-
-    from broker_core.codec.spans import Spans
 
 KEY_MARK = "#"
 TAG_MARK = "#T#"
@@ -64,7 +63,7 @@ class IndexKeys:
     def add_unique(self, values: Spans) -> None:
         """A key that is one whole value."""
         rows = self._present(values)
-        self._put(rows, hash_spans(*values.take(rows)), KEY_MARK)
+        self._put(rows, hash_spans(values.take(rows)), KEY_MARK)
 
     def add_keys(self, values: Spans) -> None:
         """The pieces of each value."""
@@ -72,7 +71,7 @@ class IndexKeys:
         pieces = cut(values.take(rows), _SPACE)
         lengths = pieces.ends - pieces.begins
         chosen = np.flatnonzero(lengths)
-        hashes = hash_spans(pieces.text, pieces.begins[chosen], lengths[chosen])
+        hashes = hash_spans(Spans(pieces.text, pieces.begins[chosen], lengths[chosen]))
         self._put(rows[pieces.rows[chosen]], hashes, KEY_MARK)
 
     def add_tags(self, values: Spans, hashes: TextHashes) -> None:

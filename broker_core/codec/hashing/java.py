@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from broker_core.codec.spans import Spans
+
 _BLOCK_BYTES = 1 << 16
 _SHORT_BYTES = 64
 
@@ -51,7 +53,7 @@ def index_hashes(values: NDArray[np.int32]) -> NDArray[np.int32]:
 
 def java_hashes(texts: pa.Array) -> NDArray[np.int32]:
     """The hash of every element of a string or binary array (UTF-8); nulls hash to 0."""
-    return hash_spans(*spans_of(texts)).values
+    return hash_spans(spans_of(texts)).values
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,11 @@ class TextHashes:
         return seeds * powers[self.units] + self.values
 
 
-def hash_spans(
-    buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> TextHashes:
-    """The hash of each UTF-8 text buffer[start : start + length]."""
+def hash_spans(spans: Spans) -> TextHashes:
+    """Return the hash of each UTF-8 text."""
+    buffer, starts, lengths = spans
     values, units = np.zeros(len(starts), dtype=np.int32), lengths.copy()
-    ends = starts + lengths
+    ends = spans.ends
     for rows, width in _batches(ends, lengths):
         texts = fixed_width(buffer, ends[rows] - width, width)
         if bool((lengths[rows] < width).any()):

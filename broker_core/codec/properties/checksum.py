@@ -23,7 +23,7 @@ from broker_core.codec.encode import EncodedRecords, fixed_binary, writable
 from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.property_names import NAME_VALUE_SEPARATOR, PROPERTY_CRC, PROPERTY_SEPARATOR
-from broker_core.codec.spans import gather_spans, padded_rows
+from broker_core.codec.spans import Spans, gather_spans, padded_rows
 from broker_core.errors import IllegalMessageError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def make_room(records: EncodedRecords) -> EncodedRecords:
         return records
     rows = np.zeros(len(records), dtype=np.int64)
     fields = locate(FrameBatch(records.buffer, records.starts, records.sizes, rows))
-    starts, lengths = fields.properties_starts, fields.properties_lengths
+    _, starts, lengths = fields.properties
     lengths = lengths - np.where(_has_checksum(records.buffer, starts, lengths), ROOM_BYTES, 0)
     ends_open = (lengths > 0) & (records.buffer[starts + lengths - 1] != _END[0])
     grown = lengths + ends_open + ROOM_BYTES
@@ -54,9 +54,9 @@ def make_room(records: EncodedRecords) -> EncodedRecords:
     heads = starts - 2 - records.starts  # all before PROPERTIESLENGTH
     gaps = pa.array([b"", _END], type=pa.binary()).take(pa.array(ends_open.astype(np.int8)))
     joined = pc.binary_join_element_wise(
-        gather_spans(records.buffer, records.starts, heads),
+        gather_spans(Spans(records.buffer, records.starts, heads)),
         fixed_binary(grown.astype(">i2").view(np.uint8), len(records), 2),
-        gather_spans(records.buffer, starts, lengths),
+        gather_spans(Spans(records.buffer, starts, lengths)),
         gaps,
         pa.scalar(_ROOM, type=pa.binary()),
         pa.scalar(b"", type=pa.binary()),

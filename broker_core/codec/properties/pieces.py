@@ -53,7 +53,9 @@ class Pieces:
 
 def cut(texts: Spans, separator: int) -> Pieces:
     """Cut texts at a byte; none may begin at position 0 of its data."""
-    joined, row_starts, _ = spans_of(gather_spans(texts.data, texts.starts - 1, texts.lengths + 1))
+    joined, row_starts, _ = spans_of(
+        gather_spans(Spans(texts.data, texts.starts - 1, texts.lengths + 1))
+    )
     text = np.concatenate([joined, np.zeros(WORD_BYTES, dtype=np.uint8)])
     text[row_starts] = separator
     marks = np.flatnonzero(text[: len(joined)] == separator)

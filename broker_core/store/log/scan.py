@@ -98,7 +98,7 @@ def _before_tear(stretch: Stretch) -> Stretch:
     if not len(stretch.starts):
         return stretch
     fields = locate(_frames(stretch))
-    torn = first_torn(stretch.buffer, fields.properties_starts, fields.properties_lengths)
+    torn = first_torn(*fields.properties)
     if torn is None:
         return stretch
     end = stretch.segment.base + int(stretch.starts[torn])

@@ -217,8 +217,8 @@ class QueueView:
         is_match &= fields.integer("queueId") == self.queue_id
         topic = self.topic.encode()
         for row in np.flatnonzero(is_match).tolist():
-            start = int(fields.topic_starts[row])
-            length = int(fields.topic_lengths[row])
+            start = int(fields.topics.starts[row])
+            length = int(fields.topics.lengths[row])
             if stretch.buffer[start : start + length].tobytes() == topic:
                 return True
         return False

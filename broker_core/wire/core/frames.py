@@ -39,7 +39,7 @@ import pyarrow as pa
 
 from broker_core.codec.decode import decode, schema_of
 from broker_core.codec.frames import FrameBatch
-from broker_core.codec.spans import gather_spans
+from broker_core.codec.spans import Spans, gather_spans
 from broker_core.errors import RequestError
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def _contiguous(frames: FrameBatch) -> memoryview:
     starts, ends = frames.starts, frames.starts + frames.sizes
     if bool((starts[1:] == ends[:-1]).all()):
         return frames.buffer[int(starts[0]) : int(ends[-1])].data
-    gathered = gather_spans(frames.buffer, starts, frames.sizes.astype(np.int64))
+    gathered = gather_spans(Spans(frames.buffer, starts, frames.sizes.astype(np.int64)))
     return memoryview(gathered.buffers()[2])[: int(frames.sizes.sum(dtype=np.int64))]
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from broker_core.codec.spans import (
+    Spans,
     fixed_width,
     gather_spans,
     integers,
@@ -38,7 +39,7 @@ BUFFER = np.frombuffer(bytes(range(256)) * 8, dtype=np.uint8)
 )
 def test_spans_are_what_slicing_gives(starts: list[int], lengths: list[int]) -> None:
     found = gather_spans(
-        BUFFER, np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64)
+        Spans(BUFFER, np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64))
     )
 
     found.validate(full=True)
