@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from broker_core.codec.encode import MessageBatch
     from broker_core.codec.frames import FrameBatch
+    from broker_core.codec.message_batch import MessageBatch
     from broker_core.filter.pipeline import FilterCount, MessageFilter
     from broker_core.types import (
         AppendResult,

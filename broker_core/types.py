@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NewType
+from types import TracebackType
+from typing import TYPE_CHECKING, NewType, Self
 
 if TYPE_CHECKING:
     import numpy as np
@@ -199,3 +200,22 @@ class CheckBackReport:
     rolled_back: int = 0
     asked: int = 0
     given_up: int = 0
+
+
+class Closing:
+    """Something that is closed at the end of a `with` block."""
+
+    def close(self) -> None:
+        """Give everything back."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -60,5 +60,5 @@ def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setattr(kernels, "WORTH_ROWS", rows)
         patch.setattr(writer, "WORTH_A_THREAD", rows)
         patch.setattr(file_handles, "WORTH_RESERVING", rows)
-        patch.setattr(kernels, "is_at_hand", lambda: request.param == "compiled")
+        patch.setattr(kernels, "is_loaded", lambda: request.param == "compiled")
         yield

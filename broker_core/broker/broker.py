@@ -24,7 +24,6 @@ from broker_core.broker.catalog import Catalog
 from broker_core.broker.query import APACHE_LIMIT, as_table, find_by_id, find_by_key
 from broker_core.broker.topics import PERM_WRITE
 from broker_core.broker.transactions.api import Transactions
-from broker_core.closing import Closing
 from broker_core.codec.hashing.java import index_hash, java_hash
 from broker_core.codec.ids import UniqueIds, offset_id
 from broker_core.codec.legal_names import check_group
@@ -45,12 +44,19 @@ from broker_core.store.reader import StoreReader
 from broker_core.store.session import SessionOptions, now_ms
 from broker_core.store.settings import StoreSettings
 from broker_core.store.writer import StoreWriter
-from broker_core.types import LogicalOffset, OffsetRange, PhysicalOffset, QueueRef, SendResult
+from broker_core.types import (
+    Closing,
+    LogicalOffset,
+    OffsetRange,
+    PhysicalOffset,
+    QueueRef,
+    SendResult,
+)
 
 if TYPE_CHECKING:
     from broker_core.broker.topics import TopicConfig
-    from broker_core.codec.encode import MessageBatch
     from broker_core.codec.frames import FrameBatch
+    from broker_core.codec.message_batch import MessageBatch
     from broker_core.store.recovery.plan import Progress
     from broker_core.types import AppendResult, TopicInfo
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from broker_core.cli.message_document import message_document, shown_body
+from broker_core.cli.messages import message_document, shown_body
 from broker_core.cli.output import progress, write_text
 from broker_core.cli.parameters import config_option, json_option, store_argument
 

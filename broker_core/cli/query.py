@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from broker_core.cli.broker_argument import open_asked
-from broker_core.cli.message_rows import print_messages
+from broker_core.cli.messages import print_messages
 from broker_core.cli.parameters import (
     broker_option,
     chosen_topic,

@@ -11,7 +11,7 @@ import click
 
 from broker_core.api import CountingBroker, WaitingBroker
 from broker_core.cli.broker_argument import open_asked
-from broker_core.cli.message_rows import print_messages
+from broker_core.cli.messages import print_messages
 from broker_core.cli.parameters import broker_option, chosen_topic, json_option, topic_argument
 from broker_core.errors import RequestError
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef

@@ -33,12 +33,12 @@ from broker_core.jit.compiler import (
     INT64S_OUT,
     LINE_BYTES,
     copy,
+    inlined,
     kernel,
     load_i16,
     load_i32,
     load_i64,
     load_word,
-    part,
     prefetch,
 )
 from broker_core.process_settings import keep_freed_memory
@@ -66,7 +66,7 @@ _MOST_LINES, _TAIL_LINES = 8, 4
 _RECORDS = types.Tuple((BYTES, INT64S, INT32S, INT64S))
 
 
-@part
+@inlined
 def ends_with(data: NDArray[np.uint8], end: int, words: NDArray[np.uint64], mask: Any) -> bool:
     """Whether words, of the first of which only some bits count, lie before a place."""
     at = end - _WORD_BYTES * len(words)
@@ -76,7 +76,7 @@ def ends_with(data: NDArray[np.uint8], end: int, words: NDArray[np.uint64], mask
     return bool(differs == np.uint64(0))
 
 
-@part
+@inlined
 def copy_value(
     out: NDArray[np.uint8], at: int, data: NDArray[np.uint8], start: int, length: int
 ) -> None:
@@ -87,7 +87,7 @@ def copy_value(
         copy(out, at, data, start, length)
 
 
-@part
+@inlined
 def announce(data: NDArray[np.uint8], start: int, size: int, is_searched: bool) -> None:
     """Say that a record is going to be read; its properties too, if they are searched.
 

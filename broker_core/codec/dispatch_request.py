@@ -18,7 +18,7 @@ from broker_core.codec.fields import RecordFields, first_bad_topic, locate
 from broker_core.codec.hashing.index_keys import KEY_MARK, TAG_MARK, IndexKeys, topic_seeds
 from broker_core.codec.hashing.java import hash_spans
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
-from broker_core.codec.properties.parts import DISPATCHED
+from broker_core.codec.properties.columns import DISPATCH_PROPERTIES
 from broker_core.codec.properties.search import find_values
 from broker_core.codec.property_names import (
     DELAY,
@@ -30,7 +30,7 @@ from broker_core.codec.property_names import (
     TAGS,
     UNIQ_KEY,
 )
-from broker_core.codec.spans import Spans, gather_spans, is_one_number
+from broker_core.codec.spans import Spans, gather_spans
 from broker_core.jit import arguments, kernels
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.frames import FrameBatch
-    from broker_core.codec.properties.parts import Named
+    from broker_core.codec.properties.columns import DispatchValues
     from broker_core.jit.arguments import KernelSpans
 
 _INTEGER = re.compile(rb"[+-]?[0-9]{1,20}")
@@ -77,7 +77,7 @@ class DispatchRequests:
 
 
 @dataclass(frozen=True)
-class Located:
+class LocatedRecords:
     """Records of which everything is known that dispatch needs, but for what properties say.
 
     Properties are the last field of a record: texts end where records do.
@@ -91,7 +91,7 @@ class Located:
     queue_ids: NDArray[np.int32]
     sys_flags: NDArray[np.int32]
     properties_lengths: NDArray[np.int64]
-    named: Named | None = None
+    named: DispatchValues | None = None
     """What the properties say of tags, keys and unique keys, if somebody knows that too."""
 
 
@@ -104,7 +104,7 @@ def dispatch_requests(
     """Read what dispatch needs out of a batch of records that lie one after another in the log."""
     fields = locate(frames)
     topics, codes = topics_of(fields)
-    located = Located(
+    located = LocatedRecords(
         frames.buffer,
         frames.starts,
         frames.sizes,
@@ -128,7 +128,7 @@ def dispatch_requests(
 
 
 def requests_of_located(
-    located: Located,
+    located: LocatedRecords,
     store_timestamps: NDArray[np.int64],
     *,
     index_tags: bool = True,
@@ -160,7 +160,7 @@ def requests_of_located(
     )
 
 
-def joined(parts: Sequence[DispatchRequests]) -> DispatchRequests:
+def join_requests(parts: Sequence[DispatchRequests]) -> DispatchRequests:
     """The fields of records that lie one behind the other, of at least one part."""
     if len(parts) == 1:
         return parts[0]
@@ -192,7 +192,7 @@ class _Hashes(NamedTuple):
 
 
 def _hashes(
-    located: Located,
+    located: LocatedRecords,
     topics: list[str],
     store_timestamps: NDArray[np.int64],
     *,
@@ -215,7 +215,9 @@ def _hashes(
     return _Hashes(tags_codes, *index_keys.in_put_order())
 
 
-def _hashes_compiled(located: Located, topics: list[str], *, index_tags: bool) -> _Hashes | None:
+def _hashes_compiled(
+    located: LocatedRecords, topics: list[str], *, index_tags: bool
+) -> _Hashes | None:
     """The same by a kernel; None if a text is beyond it."""
     from broker_core.codec.hashing.index_keys_kernels import hash_properties, hash_values
     from broker_core.codec.properties.search_kernels import BLOCK_BYTES, keys_of
@@ -236,14 +238,14 @@ def _hashes_compiled(located: Located, topics: list[str], *, index_tags: bool) -
     named = located.named
     # A value with a separator in it is not what its record says.
     if named is not None and all(_lack(values, PROPERTY_SEPARATOR) for values in named):
-        are_single = _lack(named[DISPATCHED.index(KEYS)], KEY_SEPARATOR)
+        are_single = _lack(named[DISPATCH_PROPERTIES.index(KEYS)], KEY_SEPARATOR)
         found = hash_values(named, are_single, *rest)
     elif len(located.buffer) >= BLOCK_BYTES:
         data, starts, lengths = arguments.spans(*_texts(located))
         found = hash_properties(
             data,
             (starts, lengths),
-            keys_of(DISPATCHED),
+            keys_of(DISPATCH_PROPERTIES),
             *rest,
         )
     else:
@@ -259,17 +261,14 @@ def _lack(texts: KernelSpans, character: str) -> bool:
     return lacks(data[int(starts[0]) : int(starts[-1] + lengths[-1])], ord(character))
 
 
-def _texts(located: Located) -> Spans:
+def _texts(located: LocatedRecords) -> Spans:
     """Return the properties texts: the last field of each record."""
     lengths = located.properties_lengths
     return Spans(located.buffer, located.starts + located.sizes - lengths, lengths)
 
 
-def _are_indexed(located: Located) -> NDArray[np.bool_]:
-    flags = located.sys_flags
-    if is_one_number(flags) and len(flags):
-        return np.full(len(flags), (flags[0] & TRANSACTION_MASK) != SysFlag.ROLLBACK)
-    indexed: NDArray[np.bool_] = (flags & TRANSACTION_MASK) != SysFlag.ROLLBACK
+def _are_indexed(located: LocatedRecords) -> NDArray[np.bool_]:
+    indexed: NDArray[np.bool_] = (located.sys_flags & TRANSACTION_MASK) != SysFlag.ROLLBACK
     return indexed
 
 

@@ -13,7 +13,7 @@ from numba import types
 
 from broker_core.codec import layout
 from broker_core.codec.hashing.crc_kernels import crc32
-from broker_core.codec.properties.columns_kernels import JOINED, put_piece
+from broker_core.codec.properties.columns_kernels import JOINED, put_bytes
 from broker_core.jit.compiler import (
     BYTES,
     BYTES_OUT,
@@ -22,8 +22,8 @@ from broker_core.jit.compiler import (
     INT64S,
     SPANS,
     copy,
+    inlined,
     kernel,
-    part,
     store_i16,
     store_i32,
     store_i64,
@@ -52,7 +52,7 @@ _PREPARED = layout.BODY - layout.PREPARED_OFFSET
 _RECONSUMED = layout.BODY - layout.RECONSUME_TIMES
 
 
-@part
+@inlined
 def put_topic(out: NDArray[np.uint8], at: int, topics: Topics, code: int) -> int:
     """Put a topic with its length; where it ends."""
     data, bounds, _ = topics
@@ -129,10 +129,10 @@ def encode_records(
         store_i16(out, at, properties_lengths[row])
         at += 2
         for number in range(count):
-            at = put_piece(out, at, text, ends[number], ends[number + 1] - ends[number])
+            at = put_bytes(out, at, text, ends[number], ends[number + 1] - ends[number])
             data, places, lengths = columns[number]
-            at = put_piece(out, at, data, places[row], lengths[row])
-        put_piece(out, at, text, ends[count], ends[count + 1] - ends[count])
+            at = put_bytes(out, at, data, places[row], lengths[row])
+        put_bytes(out, at, text, ends[count], ends[count + 1] - ends[count])
 
 
 @kernel(types.void, BYTES_OUT, INT64S, INT64S, INT64S, INT64S, INT64)

@@ -19,12 +19,12 @@ from broker_core.jit.compiler import (
     INT64,
     INT64S,
     LINE_BYTES,
+    inlined,
     kernel,
     load_byte,
     load_i16,
     load_i32,
     load_i64,
-    part,
     prefetch,
 )
 
@@ -41,7 +41,7 @@ _BORN_V6 = int(layout.SysFlag.BORN_HOST_V6)
 _STORE_V6 = int(layout.SysFlag.STORE_HOST_V6)
 
 
-@part
+@inlined
 def is_same(
     data: NDArray[np.uint8], at: int, other: NDArray[np.uint8], start: int, length: int
 ) -> bool:

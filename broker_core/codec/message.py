@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from broker_core.codec.encode import LOOPBACK, MessageBatch
 from broker_core.codec.layout import MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1
+from broker_core.codec.message_batch import LOOPBACK, MessageBatch
 from broker_core.codec.properties.text import format_properties
 from broker_core.codec.property_names import (
     DELAY,

@@ -16,7 +16,7 @@ from broker_core.codec.hashing.crc import body_crc
 from broker_core.codec.hosts import host_text, is_v6
 from broker_core.codec.ids import offset_id
 from broker_core.codec.layout import CRC_MASK, MAGIC_V1, MAGIC_V2, SysFlag
-from broker_core.codec.properties.text import ended, parse_properties
+from broker_core.codec.properties.text import parse_properties, terminated
 from broker_core.codec.property_names import PROPERTY_CRC, UNIQ_KEY
 from broker_core.errors import CorruptRecordError
 
@@ -136,7 +136,7 @@ def with_property_crc(encoded: bytes) -> bytes:
     written least significant first.
     """
     record = decode_record(encoded)
-    gap = ended(record.properties)[len(record.properties) :]
+    gap = terminated(record.properties)[len(record.properties) :]
     grown = bytearray(encoded + gap + bytes(_CRC_PROPERTY_BYTES))
     struct.pack_into(">i", grown, layout.TOTAL_SIZE, len(grown))
     at = len(encoded) - len(record.properties) - 2

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Route:
+class Destinations:
     """Where each of many records goes: topics[topic_codes[i]], queue queue_ids[i]."""
 
     topics: Sequence[str]
@@ -47,7 +47,7 @@ class Route:
         return len(self.queue_ids)
 
     @classmethod
-    def to_queue(cls, topic: str, queue_id: int, count: int) -> Route:
+    def to_queue(cls, topic: str, queue_id: int, count: int) -> Destinations:
         """All of `count` records to one queue."""
         nowhere_else = np.zeros(count, dtype=np.int32)
         return cls((topic,), nowhere_else, nowhere_else + np.int32(queue_id))
@@ -55,7 +55,7 @@ class Route:
 
 def copy_records(
     fields: RecordFields,
-    route: Route,
+    route: Destinations,
     properties: Spans,
     *,
     transaction: int | None,

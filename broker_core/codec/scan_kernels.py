@@ -13,10 +13,10 @@ from broker_core.jit.compiler import (
     INT64,
     INT64S_OUT,
     LINE_BYTES,
+    inlined,
     kernel,
     load_i32,
     load_i64,
-    part,
     prefetch,
 )
 
@@ -28,7 +28,7 @@ _AHEAD_BYTES = 2048
 """Where a record begins is known when the one before has come; its memory is asked for earlier."""
 
 
-@part
+@inlined
 def announce(data: NDArray[np.uint8], announced: int, at: int) -> int:
     """Let the memory behind a place come, as far as it was not told to; how far it is told now."""
     announced = max(announced, at)

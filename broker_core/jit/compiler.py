@@ -75,7 +75,7 @@ def kernel(result: Any, *arguments: Any) -> Callable[[Function], Function]:
     return ready
 
 
-def part(function: Function) -> Function:
+def inlined(function: Function) -> Function:
     """Compile a function that kernels are made of into each that calls it.
 
     A call would hand over every array as seven words, and count who holds it.

@@ -48,7 +48,7 @@ def is_worth(rows: int) -> bool:
     return rows >= WORTH_ROWS and is_available()
 
 
-def is_at_hand() -> bool:
+def is_loaded() -> bool:
     """Whether kernels are loaded already, so that they pay for any batch."""
     return bool(is_available.cache_info().currsize) and is_available()
 

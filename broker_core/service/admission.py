@@ -22,7 +22,7 @@ from broker_core.codec.fields import RecordFields, locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hosts import is_v6
 from broker_core.codec.property_names import DISCARD_TOPIC, REAL_TOPIC, SCHEDULE_TOPIC
-from broker_core.codec.record_copy import Route
+from broker_core.codec.record_copy import Destinations
 from broker_core.codec.spans import gather_spans, sliding
 from broker_core.errors import CorruptRecordError, IllegalMessageError, RequestError
 from broker_core.jit import kernels
@@ -153,16 +153,16 @@ def _check_bodies(fields: RecordFields, limit: int) -> None:
         raise IllegalMessageError(message)
 
 
-def _route(fields: RecordFields) -> Route:
+def _route(fields: RecordFields) -> Destinations:
     """Where the records say that they go."""
     queue_ids = fields.integer("queueId").astype(np.int32)
     if fields.topic is not None:
-        return Route((fields.topic,), np.zeros_like(queue_ids), queue_ids)
+        return Destinations((fields.topic,), np.zeros_like(queue_ids), queue_ids)
     column = gather_spans(fields.topics)
     encoded = pc.dictionary_encode(column)
     topics = [raw.decode("utf-8", "replace") for raw in encoded.dictionary.to_pylist()]
     codes = encoded.indices.to_numpy().astype(np.int32)
-    return Route(topics, codes, queue_ids)
+    return Destinations(topics, codes, queue_ids)
 
 
 def _check_topic(

@@ -23,7 +23,7 @@ from broker_core.codec.hashing.java import java_hash
 from broker_core.codec.hosts import is_v6
 from broker_core.codec.properties.text import parse_properties
 from broker_core.codec.property_names import HALF_TOPIC, SCHEDULE_TOPIC, TAGS
-from broker_core.codec.record_copy import Route
+from broker_core.codec.record_copy import Destinations
 from broker_core.service.admission import Admitted, Records, admit, is_the_brokers
 from broker_core.store.batch import Batch, Part
 
@@ -87,7 +87,7 @@ def admit_few(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted |
         layout.STORE_TIMESTAMP,
     )
     fields = _fields(found, records)
-    route = Route(fields.topics, fields.topic_codes, fields.queue_ids)
+    route = Destinations(fields.topics, fields.topic_codes, fields.queue_ids)
     in_queue = np.ones(len(found), dtype=np.bool_)
     batch = Batch((Part(records, fields),), route, in_queue)
     bounds = np.cumsum([len(request) for request in requests]).tolist()

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from broker_core.codec.encode import EncodedRecords, MessageBatch
+    from broker_core.codec.encode import EncodedRecords
+    from broker_core.codec.message_batch import MessageBatch
     from broker_core.service.arrival_notifier import ArrivalNotifier
     from broker_core.store.batch import Batch
     from broker_core.types import AppendResult

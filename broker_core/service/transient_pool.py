@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker_core.codec.dispatch_request import joined
+from broker_core.codec.dispatch_request import join_requests
 from broker_core.errors import BrokerError, StorageError
 from broker_core.service.notifying_writer import NotifyingWriter
 from broker_core.store.batch import Batch
@@ -28,7 +28,7 @@ from broker_core.types import AppendResult
 
 if TYPE_CHECKING:
     from broker_core.codec.dispatch_request import DispatchRequests
-    from broker_core.codec.encode import MessageBatch
+    from broker_core.codec.message_batch import MessageBatch
     from broker_core.store.queue.writer import QueueKey
 
 _LOG = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class PooledWriter(NotifyingWriter):
             held = self._held
             if held is None:
                 return 0
-            batch, fields = Batch.join(held.batches), joined(held.fields)
+            batch, fields = Batch.join(held.batches), join_requests(held.fields)
             if self._session.tail.log_end != held.end:  # else a failed commit got there after all
                 self._commit(held, batch, fields)
             self._held, self._has_failed = None, False

@@ -21,24 +21,24 @@ import numpy as np
 
 from broker_core.codec.dispatch_request import (
     DispatchRequests,
-    Located,
+    LocatedRecords,
     dispatch_requests,
-    joined,
+    join_requests,
     requests_of_located,
 )
 from broker_core.codec.encode import EncodedRecords, encode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.layout import MAX_BODY_BYTES, TRANSACTION_MASK, SysFlag
-from broker_core.codec.properties.checksum import fill_in, make_room
+from broker_core.codec.properties.checksum import fill_checksums, reserve_checksums
 from broker_core.codec.property_names import SCHEDULE_TOPIC
-from broker_core.codec.record_copy import Route
+from broker_core.codec.record_copy import Destinations
 from broker_core.store.dispatch import QueueGroups, group_by_queue
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.encode import MessageBatch
-    from broker_core.codec.properties.parts import Named
+    from broker_core.codec.message_batch import MessageBatch
+    from broker_core.codec.properties.columns import DispatchValues
 
 # Arrow joins records with 32-bit offsets.
 PART_BYTES = 512 << 20
@@ -54,7 +54,7 @@ class Part:
     """
 
     records: EncodedRecords
-    known: DispatchRequests | Located | None = None
+    known: DispatchRequests | LocatedRecords | None = None
     has_checksums: bool = False
 
     def __len__(self) -> int:
@@ -75,7 +75,11 @@ class Part:
     def with_checksums(self) -> Part:
         """Return the part with room for checksums; a part that has it stays as it is."""
         # What was known speaks of the sizes before records grew.
-        return self if self.has_checksums else Part(make_room(self.records), has_checksums=True)
+        return (
+            self
+            if self.has_checksums
+            else Part(reserve_checksums(self.records), has_checksums=True)
+        )
 
     def patch(
         self,
@@ -86,7 +90,7 @@ class Part:
         """Write offsets and store time into the records, then the checksums that cover them."""
         self.records.patch(queue_offsets, physical_offsets, store_ms)
         if self.has_checksums:
-            fill_in(self.records)
+            fill_checksums(self.records)
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class Batch:
     """Encoded records and their destinations; `in_queue` tells which get a consume-queue entry."""
 
     parts: tuple[Part, ...]
-    route: Route
+    route: Destinations
     in_queue: NDArray[np.bool_]
 
     @classmethod
@@ -108,11 +112,11 @@ class Batch:
         ]
         transaction = np.asarray(messages.sys_flags) & TRANSACTION_MASK
         in_queue = (transaction == 0) | (transaction == SysFlag.COMMIT)
-        route = Route(messages.topics, messages.topic_codes, messages.queue_ids)
+        route = Destinations(messages.topics, messages.topic_codes, messages.queue_ids)
         return cls(tuple(parts), route, np.broadcast_to(in_queue, len(messages)))
 
     @classmethod
-    def of_copies(cls, records: EncodedRecords, route: Route) -> Batch:
+    def of_copies(cls, records: EncodedRecords, route: Destinations) -> Batch:
         """Return copies of stored records (codec/record_copy.py), each with a queue entry."""
         return cls._all_in_queues(Part(records), route)
 
@@ -120,7 +124,7 @@ class Batch:
     def of_located(
         cls,
         records: EncodedRecords,
-        route: Route,
+        route: Destinations,
         properties_lengths: NDArray[np.int64],
         sys_flags: NDArray[np.int32] | int,
     ) -> Batch:
@@ -129,7 +133,7 @@ class Batch:
         return cls._all_in_queues(Part(records, known), route)
 
     @classmethod
-    def _all_in_queues(cls, part: Part, route: Route) -> Batch:
+    def _all_in_queues(cls, part: Part, route: Destinations) -> Batch:
         return cls((part,), route, np.broadcast_to(np.bool_(True), len(part)))
 
     @classmethod
@@ -142,7 +146,7 @@ class Batch:
         for batch in batches:
             codes.append(batch.route.topic_codes + np.int32(len(topics)))
             topics.extend(batch.route.topics)
-        route = Route(
+        route = Destinations(
             topics,
             np.concatenate(codes),
             np.concatenate([batch.route.queue_ids for batch in batches]),
@@ -174,7 +178,7 @@ class Batch:
     @cached_property
     def requests(self) -> DispatchRequests:
         """Dispatch requests of all records; offsets are 0 until the batch is placed."""
-        return joined([part.requests for part in self.parts])
+        return join_requests([part.requests for part in self.parts])
 
     def make_ready(self) -> Batch:
         """Compute all that can be known outside the lock; parts keep theirs when joined."""
@@ -199,7 +203,7 @@ class Batch:
         if SCHEDULE_TOPIC in requests.topics:
             # Its entries carry the time of delivery, which counts from the store time: read the
             # records again, now that they have one.
-            requests = joined(
+            requests = join_requests(
                 [
                     _read_requests(part.records, delay_levels)
                     if SCHEDULE_TOPIC in part.requests.topics
@@ -218,7 +222,7 @@ class Batch:
 def _encoded(messages: MessageBatch, *, max_message_bytes: int) -> Part:
     """Encode messages into one part; what the columns say need not be read from the records."""
     records = encode(messages, max_message_bytes=max_message_bytes)
-    route = Route(messages.topics, messages.topic_codes, messages.queue_ids)
+    route = Destinations(messages.topics, messages.topic_codes, messages.queue_ids)
     properties = messages.property_parts
     known = _located(records, route, properties.lengths, messages.sys_flags, named=properties.named)
     return Part(records, known)
@@ -226,13 +230,13 @@ def _encoded(messages: MessageBatch, *, max_message_bytes: int) -> Part:
 
 def _located(
     records: EncodedRecords,
-    route: Route,
+    route: Destinations,
     properties_lengths: NDArray[np.int64],
     sys_flags: NDArray[np.int32] | int,
     *,
-    named: Named | None = None,
-) -> Located:
-    return Located(
+    named: DispatchValues | None = None,
+) -> LocatedRecords:
+    return LocatedRecords(
         records.buffer,
         records.starts,
         records.sizes,

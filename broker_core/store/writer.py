@@ -27,7 +27,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker_core.closing import Closing
 from broker_core.concurrency import compute_beside
 from broker_core.errors import ConfigError, StorageError
 from broker_core.store import retention
@@ -42,11 +41,11 @@ from broker_core.store.recovery.tail import TailState
 from broker_core.store.session import SessionOptions, StoreSession
 from broker_core.store.settings_file import save_settings_file
 from broker_core.store.topic_removal import empty_trash, remove_queues
-from broker_core.types import AppendResult
+from broker_core.types import AppendResult, Closing
 
 if TYPE_CHECKING:
     from broker_core.codec.dispatch_request import DispatchRequests
-    from broker_core.codec.encode import MessageBatch
+    from broker_core.codec.message_batch import MessageBatch
     from broker_core.store.components import StoreComponents
     from broker_core.store.io.files import Files
     from broker_core.store.io.segments import Segment

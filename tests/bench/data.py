@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core import open_broker
-from broker_core.codec.encode import MessageBatch
 from broker_core.codec.ids import UNIQUE_ID_CHARS, UniqueIds
+from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.properties.columns import join_properties
 
 TOPIC = "bench"

@@ -13,7 +13,7 @@ import pyarrow as pa
 from broker_core import open_broker
 from broker_core.api import Broker
 from broker_core.codec.decode import DEFAULT_COLUMNS, decode
-from broker_core.codec.encode import MessageBatch
+from broker_core.codec.message_batch import MessageBatch
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.types import OffsetRange
 from tests.bench.data import QUEUES, TOPIC, batches, fill

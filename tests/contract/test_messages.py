@@ -16,7 +16,8 @@ from broker_core import (
     RequestError,
 )
 from broker_core.api import Broker
-from broker_core.codec.encode import MessageBatch, join_properties
+from broker_core.codec.message_batch import MessageBatch
+from broker_core.codec.properties.columns import join_properties
 from tests.contract.conftest import Place
 
 

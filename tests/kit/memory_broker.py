@@ -13,8 +13,10 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from broker_core.codec.encode import MessageBatch, encode, join_properties
+from broker_core.codec.encode import encode
 from broker_core.codec.frames import FrameBatch
+from broker_core.codec.message_batch import MessageBatch
+from broker_core.codec.properties.columns import join_properties
 from broker_core.errors import (
     BrokerError,
     CorruptRecordError,

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.codec.encode import MessageBatch, encode
+from broker_core.codec.encode import encode
 from broker_core.codec.layout import MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1
+from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.property_names import SCHEDULE_TOPIC
 from broker_core.codec.record import (
     Record,

@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker_core.broker.dump import Dump
-from broker_core.cli.message_document import message_document
+from broker_core.cli.messages import message_document
 from broker_core.errors import CorruptRecordError
 from broker_core.store.check.store import check
 from broker_core.store.index.file import IndexFile

@@ -27,7 +27,7 @@ from broker_core.broker.transactions.half import real_route
 from broker_core.broker.transactions.settle import PIECE_BYTES, PIECE_ROWS, SettledElsewhereError
 from broker_core.codec.fields import locate
 from broker_core.codec.property_names import HALF_TOPIC, SCHEDULE_TOPIC
-from broker_core.codec.record_copy import Route, copy_records
+from broker_core.codec.record_copy import Destinations, copy_records
 from broker_core.errors import TopicNotFoundError
 from broker_core.store import config_files
 from broker_core.store.batch import Batch
@@ -151,4 +151,4 @@ class DelayedDelivery:
 
 def _nothing() -> Batch:
     no_rows = np.zeros(0, dtype=np.int32)
-    return Batch((), Route((), no_rows, no_rows), np.zeros(0, dtype=np.bool_))
+    return Batch((), Destinations((), no_rows, no_rows), np.zeros(0, dtype=np.bool_))

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from broker_core.api import TransactionListener
     from broker_core.broker.admin import Admin
     from broker_core.broker.catalog import Catalog
-    from broker_core.codec.encode import MessageBatch
+    from broker_core.codec.message_batch import MessageBatch
     from broker_core.codec.record import Record
     from broker_core.store.reader import StoreReader
     from broker_core.store.writer import StoreWriter

@@ -51,7 +51,7 @@ from broker_core.codec.property_names import (
     TRANSACTION_PREPARED_QUEUE_OFFSET,
     UNIQ_KEY,
 )
-from broker_core.codec.record_copy import Route
+from broker_core.codec.record_copy import Destinations
 from broker_core.store import config_files
 from broker_core.store.batch import Batch
 from broker_core.types import CheckBackReport
@@ -221,7 +221,9 @@ class CheckBack:
 
         def copies(piece: NDArray[np.int64]) -> list[Batch]:
             return [
-                Batch.of_copies(give_up(frames), Route.to_queue(DISCARD_TOPIC, 0, len(frames)))
+                Batch.of_copies(
+                    give_up(frames), Destinations.to_queue(DISCARD_TOPIC, 0, len(frames))
+                )
                 for frames in self._tools.settling.frames(piece)
             ]
 
@@ -262,7 +264,7 @@ class CheckBack:
             for frames in self._tools.settling.frames(piece):
                 counts = _numbers(property_columns(frames, _COLUMNS)[TRANSACTION_CHECK_TIMES], 0)
                 again = [{TRANSACTION_CHECK_TIMES: str(count + 1)} for count in counts.tolist()]
-                route = Route.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames))
+                route = Destinations.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames))
                 parts.append(Batch.of_copies(put_back(frames, again), route))
             try:
                 settlement = self._tools.settling.settlement(piece, parts)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from broker_core.broker.transactions.journal import DecisionJournal
     from broker_core.broker.transactions.settle import HalfSettler, Settlement
-    from broker_core.codec.encode import MessageBatch
+    from broker_core.codec.message_batch import MessageBatch
     from broker_core.store.reader import StoreReader
     from broker_core.store.writer import StoreWriter
     from broker_core.types import BatchRef, Receipt

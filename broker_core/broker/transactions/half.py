@@ -38,7 +38,7 @@ from broker_core.codec.property_names import (
     REAL_QUEUE_ID,
     REAL_TOPIC,
 )
-from broker_core.codec.record_copy import Route, copy_records
+from broker_core.codec.record_copy import Destinations, copy_records
 from broker_core.codec.spans import Spans, fixed_width, gather_spans, spans_of
 from broker_core.errors import CorruptRecordError
 from broker_core.jit import arguments, kernels
@@ -46,8 +46,9 @@ from broker_core.jit import arguments, kernels
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.encode import EncodedRecords, MessageBatch
+    from broker_core.codec.encode import EncodedRecords
     from broker_core.codec.frames import FrameBatch
+    from broker_core.codec.message_batch import MessageBatch
 
 HALF_QUEUE = 0
 
@@ -63,7 +64,7 @@ def as_halves(messages: MessageBatch) -> MessageBatch:
     """
     rows = zip(messages.topic_codes.tolist(), messages.queue_ids.tolist(), strict=True)
     places = [place_text(messages.topics[code], queue_id) for code, queue_id in rows]
-    to_half = Route.to_queue(HALF_TOPIC, HALF_QUEUE, len(messages))
+    to_half = Destinations.to_queue(HALF_TOPIC, HALF_QUEUE, len(messages))
     return replace(
         messages,
         topics=to_half.topics,
@@ -92,7 +93,7 @@ class Halves:
     """Half messages read back: where each belongs, and its properties without saying so."""
 
     fields: RecordFields
-    route: Route
+    route: Destinations
     properties: Spans
 
     def __len__(self) -> int:
@@ -145,7 +146,9 @@ def _alike(fields: RecordFields) -> Halves | None:
     queue_ids = _last_digits(texts, found[0])
     if queue_ids is None:
         return None
-    route = Route((found[1].decode("utf-8", "replace"),), np.zeros_like(queue_ids), queue_ids)
+    route = Destinations(
+        (found[1].decode("utf-8", "replace"),), np.zeros_like(queue_ids), queue_ids
+    )
     # The separator before the place stays with the text it ends.
     return Halves(fields, route, Spans(buffer, starts, lengths - (len(found[0]) - 1)))
 
@@ -168,7 +171,7 @@ def _last_digits(texts: Spans, ending: bytes) -> NDArray[np.int32] | None:
     return None if differs.any() else digits.astype(np.int32) - np.int32(_ZERO)
 
 
-def real_route(fields: RecordFields) -> Route:
+def real_route(fields: RecordFields) -> Destinations:
     """Where messages that lie elsewhere for a while belong; CorruptRecordError if one is lost."""
     return _route(fields.frames, *_places(fields))
 
@@ -183,11 +186,11 @@ def _places(fields: RecordFields) -> list[Spans]:
     return [topic, queue]
 
 
-def _route(frames: FrameBatch, topic: Spans, queue: Spans) -> Route:
+def _route(frames: FrameBatch, topic: Spans, queue: Spans) -> Destinations:
     names = pc.dictionary_encode(gather_spans(topic))
     numbers = pc.dictionary_encode(gather_spans(queue))
     queue_ids = np.array([_queue_id(frames, text) for text in numbers.dictionary.to_pylist()])
-    return Route(
+    return Destinations(
         tuple(text.decode("utf-8", "replace") for text in names.dictionary.to_pylist()),
         names.indices.to_numpy().astype(np.int32),
         queue_ids.astype(np.int32)[numbers.indices.to_numpy()],
@@ -204,7 +207,7 @@ def put_back(frames: FrameBatch, changes: Sequence[Mapping[str, str]]) -> Encode
     changed = [changed_properties(text, new) for text, new in zip(texts, changes, strict=True)]
     return copy_records(
         fields,
-        Route.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames)),
+        Destinations.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames)),
         spans_of(pa.array(changed, type=pa.binary())),
         transaction=0,
         forgets_retries=True,
@@ -216,7 +219,7 @@ def give_up(frames: FrameBatch) -> EncodedRecords:
     fields = locate(frames)
     return copy_records(
         fields,
-        Route.to_queue(DISCARD_TOPIC, 0, len(frames)),
+        Destinations.to_queue(DISCARD_TOPIC, 0, len(frames)),
         fields.properties,
         transaction=0,
     )

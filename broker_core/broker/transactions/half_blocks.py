@@ -26,12 +26,13 @@ import pyarrow as pa
 
 from broker_core.broker.transactions.half import HALF_QUEUE, place_text
 from broker_core.codec import layout
-from broker_core.codec.encode import EncodedRecords, MessageBatch, encode, record_sizes
+from broker_core.codec.encode import EncodedRecords, encode, record_sizes
 from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hashing.crc import body_crcs
 from broker_core.codec.header_dtype import header_dtype
-from broker_core.codec.properties.text import ended, format_properties
+from broker_core.codec.message_batch import MessageBatch
+from broker_core.codec.properties.text import format_properties, terminated
 from broker_core.codec.property_names import (
     HALF_BLOCK,
     HALF_TOPIC,
@@ -40,7 +41,7 @@ from broker_core.codec.property_names import (
     UNIQ_KEY,
 )
 from broker_core.codec.record import Record, decode_record, encode_record
-from broker_core.codec.record_copy import Route, copy_records
+from broker_core.codec.record_copy import Destinations, copy_records
 from broker_core.codec.spans import Spans, sliding, spans_of
 from broker_core.errors import IllegalMessageError
 from broker_core.store.batch import PART_BYTES, Batch
@@ -165,7 +166,7 @@ def _framed(
     numbers[starts + layout.BODY_CRC] = body_crcs(Spans(buffer, bodies, ends - bodies))
     numbers[bodies - (layout.BODY - layout.BODY_LENGTH)] = ends - bodies
     at = np.array([frame.store_time_at for frame in frames])
-    route = Route.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames))
+    route = Destinations.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames))
     return Batch.of_copies(EncodedRecords(buffer, starts, sizes.astype(np.int32), at), route)
 
 
@@ -238,8 +239,8 @@ def _single(part: EncodedRecords, row: int) -> Batch:
     nowhere = np.zeros(1, dtype=np.int64)
     fields = locate(FrameBatch(part.buffer, part.starts[only], part.sizes[only], nowhere))
     record = _record(part, row)
-    text = ended(record.properties) + place_text(record.topic, record.queue_id)
+    text = terminated(record.properties) + place_text(record.topic, record.queue_id)
     text = _fitting(text, record.topic, row)
     texts = spans_of(pa.array([text], type=pa.binary()))
-    route = Route.to_queue(HALF_TOPIC, HALF_QUEUE, 1)
+    route = Destinations.to_queue(HALF_TOPIC, HALF_QUEUE, 1)
     return Batch.of_copies(copy_records(fields, route, texts, transaction=0), route)

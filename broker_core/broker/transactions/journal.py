@@ -28,9 +28,9 @@ from broker_core.broker.transactions.decisions import (
     record_properties,
 )
 from broker_core.codec.decode import property_columns
-from broker_core.codec.encode import MessageBatch
 from broker_core.codec.hashing.java import java_hash
 from broker_core.codec.ids import UniqueIds
+from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.property_names import BATCH_TOPIC, TAGS
 from broker_core.types import BatchRef
 

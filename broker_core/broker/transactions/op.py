@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.codec.encode import LOOPBACK, MessageBatch
 from broker_core.codec.fields import locate
+from broker_core.codec.message_batch import LOOPBACK, MessageBatch
 from broker_core.codec.properties.text import format_properties
 from broker_core.codec.property_names import OP_TOPIC, TAGS, WAIT
 from broker_core.codec.spans import gather_spans, spans_of

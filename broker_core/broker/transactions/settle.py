@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from broker_core.broker.transactions.resolved import ResolvedHalves
     from broker_core.codec.frames import FrameBatch
-    from broker_core.codec.record_copy import Route
+    from broker_core.codec.record_copy import Destinations
     from broker_core.store.reader import StoreReader
     from broker_core.store.writer import StoreWriter
     from broker_core.types import AppendResult
@@ -229,7 +229,7 @@ def ahead(make: Callable[[_Item], _Made], items: Iterable[_Item]) -> Generator[_
             yield done
 
 
-def _queues(route: Route) -> set[tuple[str, int]]:
+def _queues(route: Destinations) -> set[tuple[str, int]]:
     """The distinct queues of a route."""
     width = int(route.queue_ids.max(initial=0)) + 1
     codes = np.unique(route.topic_codes.astype(np.int64) * width + route.queue_ids)

@@ -22,7 +22,7 @@ from broker_core.codec.fields import RecordFields, locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
 from broker_core.codec.property_names import HALF_BLOCK
-from broker_core.codec.record_copy import Route, store_time_at
+from broker_core.codec.record_copy import Destinations, store_time_at
 from broker_core.codec.scan import chain
 from broker_core.codec.spans import Spans, gather_spans, sliding
 from broker_core.errors import CorruptRecordError
@@ -43,7 +43,7 @@ class Visible:
     """
 
     records: EncodedRecords
-    route: Route
+    route: Destinations
     properties_lengths: NDArray[np.int64]
     prepared_offsets: NDArray[np.int64]
 
@@ -70,7 +70,7 @@ class Visible:
         )
         return Visible(
             left,
-            Route(route.topics, route.topic_codes[rows], route.queue_ids[rows]),
+            Destinations(route.topics, route.topic_codes[rows], route.queue_ids[rows]),
             self.properties_lengths[rows],
             self.prepared_offsets[rows],
         )
@@ -136,7 +136,7 @@ def _of_blocks(frames: FrameBatch, counts: NDArray[np.int64]) -> Visible:
     sliding(data, ">i8")[at] = prepared
     return Visible(
         EncodedRecords(data, starts, sizes, store_time_at(fields)),
-        Route(*topics_of(fields), fields.integer("queueId").astype(np.int32)),
+        Destinations(*topics_of(fields), fields.integer("queueId").astype(np.int32)),
         fields.properties.lengths,
         prepared,
     )
@@ -167,7 +167,7 @@ def _unpacked(blocks: RecordFields, counts: NDArray[np.int64]) -> Visible | None
         return None
     end = int(sizes[0]) - int(lengths[0]) - 2
     topic = data[end - topic_bytes : end].tobytes().decode("utf-8", "replace")
-    route = Route((topic,), np.zeros(count, dtype=np.int32), queue_ids)
+    route = Destinations((topic,), np.zeros(count, dtype=np.int32), queue_ids)
     return Visible(
         EncodedRecords(data, starts, sizes, layout.STORE_TIMESTAMP), route, lengths, prepared
     )

@@ -32,17 +32,16 @@ from broker_core.clients.cluster.query import ClusterQuery
 from broker_core.clients.cluster.send.sender import ClusterSender
 from broker_core.clients.cluster.settings import ClusterSettings
 from broker_core.clients.cluster.topics import ClusterTopics
-from broker_core.closing import Closing
 from broker_core.errors import OffsetRangeError, RequestError, UnsupportedError
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.read_spec import ReadSpec, range_between, require_batch_limits
-from broker_core.types import LogicalOffset, OffsetRange, QueueRef
+from broker_core.types import Closing, LogicalOffset, OffsetRange, QueueRef
 from broker_core.wire.remoting.route import Endpoint, parse_endpoint
 
 if TYPE_CHECKING:
     from broker_core.clients.address import BrokerAddress
-    from broker_core.codec.encode import MessageBatch
     from broker_core.codec.frames import FrameBatch
+    from broker_core.codec.message_batch import MessageBatch
     from broker_core.types import AppendResult, SendResult, TopicInfo
 
 

@@ -25,7 +25,6 @@ from broker_core.clients.grpc.pull import pull, pull_columns
 from broker_core.clients.grpc.send import Appender, Parcel, single_bytes
 from broker_core.clients.grpc.topic_cache import TopicCache
 from broker_core.clients.grpc.transactions import GrpcTransactions
-from broker_core.closing import Closing
 from broker_core.codec.decode import ALL_COLUMNS, decode, schema_of
 from broker_core.codec.encode import encode
 from broker_core.codec.hashing.java import index_hash, java_hash
@@ -40,6 +39,7 @@ from broker_core.errors import (
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.read_spec import ReadSpec, range_between, require_batch_limits
 from broker_core.types import (
+    Closing,
     ColumnBatch,
     LogicalOffset,
     OffsetRange,
@@ -54,8 +54,8 @@ from broker_core.wire.core.frames import unpack
 
 if TYPE_CHECKING:
     from broker_core.clients.address import BrokerAddress
-    from broker_core.codec.encode import MessageBatch
     from broker_core.codec.frames import FrameBatch
+    from broker_core.codec.message_batch import MessageBatch
     from broker_core.types import AppendResult
     from broker_core.wire.core.methods import Method
 

@@ -37,7 +37,7 @@ from broker_core.wire.core.transactions import (
 if TYPE_CHECKING:
     from broker_core.api import TransactionListener
     from broker_core.clients.grpc.connection import Connection
-    from broker_core.codec.encode import MessageBatch
+    from broker_core.codec.message_batch import MessageBatch
     from broker_core.types import BatchRef, Receipt
 
 _LOG = logging.getLogger(__name__)

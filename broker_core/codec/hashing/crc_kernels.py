@@ -12,7 +12,7 @@ import numpy as np
 from numba import types
 
 from broker_core.codec.hashing.crc_folding_kernels import BLOCK_BYTES, POLYNOMIAL, can_fold, fold
-from broker_core.jit.compiler import BYTES, INT64S, kernel, load_byte, load_word, part
+from broker_core.jit.compiler import BYTES, INT64S, inlined, kernel, load_byte, load_word
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,7 +38,7 @@ def _tables() -> NDArray[np.uint32]:
 _TABLES = _tables()
 
 
-@part
+@inlined
 def step_by_tables(data: NDArray[np.uint8], start: int, blocks: int, state: Any) -> Any:
     """The state after so many blocks from a place on."""
     for at in range(start, start + blocks * BLOCK_BYTES, BLOCK_BYTES):
@@ -52,11 +52,10 @@ def step_by_tables(data: NDArray[np.uint8], start: int, blocks: int, state: Any)
     return state
 
 
-CAN_FOLD = can_fold()
-_step = fold if CAN_FOLD else step_by_tables
+_step = fold if can_fold() else step_by_tables
 
 
-@part
+@inlined
 def crc32(data: NDArray[np.uint8], start: int, length: int) -> Any:
     """The CRC-32 of data[start : start + length]."""
     state = _BEGIN

@@ -21,16 +21,16 @@ from broker_core.jit.compiler import (
     INT64S,
     INT64S_OUT,
     SPANS,
+    inlined,
     kernel,
     load_byte,
     load_word,
-    part,
 )
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.properties.parts import Named
+    from broker_core.codec.properties.columns import DispatchValues
     from broker_core.codec.properties.search_kernels import Keys
 
 BOOLEANS = types.Array(types.boolean, 1, "C", readonly=True)
@@ -48,7 +48,7 @@ _1, _2, _4 = (np.uint64(8 * byte) for byte in (1, 2, 4))
 _POWER_1, _POWER_2, _POWER_4, _POWER_8 = (np.uint64(31**power) for power in (1, 2, 4, 8))
 
 
-@part
+@inlined
 def hash_of_word(word: Any) -> Any:
     """The hash of eight bytes, the lowest first: of pairs, of fours made of them, of all.
 
@@ -59,7 +59,7 @@ def hash_of_word(word: Any) -> Any:
     return (fours & _FOURS) * _POWER_4 + (fours >> _4)
 
 
-@part
+@inlined
 def java_hash(data: NDArray[np.uint8], start: int, length: int, seed: Any) -> Any:
     """The hash of data[start : start + length] behind a text whose hash is `seed`.
 
@@ -77,13 +77,13 @@ def java_hash(data: NDArray[np.uint8], start: int, length: int, seed: Any) -> An
     return value
 
 
-@part
+@inlined
 def as_int32(value: Any) -> Any:
     """The lower 32 bits as Java's signed int."""
     return np.int32(np.uint32(value & np.uint64(0xFFFFFFFF)))
 
 
-@part
+@inlined
 def as_stored(value: Any) -> Any:
     """The non-negative form that index files store."""
     number = np.int64(as_int32(value))
@@ -92,7 +92,7 @@ def as_stored(value: Any) -> Any:
     return np.int32(abs(number))
 
 
-@part
+@inlined
 def end_of_key(data: NDArray[np.uint8], begin: int, end: int) -> int:
     """Where the key that begins at a place ends: at a space, or with the text."""
     at = begin
@@ -101,7 +101,7 @@ def end_of_key(data: NDArray[np.uint8], begin: int, end: int) -> int:
     return at
 
 
-@part
+@inlined
 def put_keys(
     data: NDArray[np.uint8],
     begin: int,
@@ -226,7 +226,7 @@ def lacks(data: NDArray[np.uint8], byte: int) -> bool:
     INT32S_OUT,
 )
 def hash_values(
-    named: Named,
+    named: DispatchValues,
     are_single: bool,
     codes: NDArray[np.int32],
     indexed: NDArray[np.bool_],

@@ -11,7 +11,6 @@ final. `with_property_crc` in record.py says the same of one record.
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +21,7 @@ from broker_core.codec import layout
 from broker_core.codec.encode import EncodedRecords, fixed_binary, writable
 from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
+from broker_core.codec.hashing.crc import body_crcs
 from broker_core.codec.property_names import NAME_VALUE_SEPARATOR, PROPERTY_CRC, PROPERTY_SEPARATOR
 from broker_core.codec.spans import Spans, gather_spans, padded_rows
 from broker_core.errors import IllegalMessageError
@@ -37,7 +37,7 @@ _ZERO = ord("0")
 ROOM_BYTES = len(_ROOM)
 
 
-def make_room(records: EncodedRecords) -> EncodedRecords:
+def reserve_checksums(records: EncodedRecords) -> EncodedRecords:
     """The same records, each with room for its checksum; an old one is taken out.
 
     IllegalMessageError for a record whose properties become too long.
@@ -70,15 +70,12 @@ def make_room(records: EncodedRecords) -> EncodedRecords:
     return EncodedRecords(buffer, places, sizes, records.store_timestamp_at)
 
 
-def fill_in(records: EncodedRecords) -> None:
+def fill_checksums(records: EncodedRecords) -> None:
     """Write the checksums of records that are final, into the room that was made for them."""
     if not len(records):
         return
     ends = records.starts + records.sizes
-    data = np.ascontiguousarray(records.buffer).data
-    covered = map(slice, records.starts.tolist(), (ends - ROOM_BYTES).tolist())
-    found = map(zlib.crc32, map(data.__getitem__, covered))
-    rest = np.fromiter(found, dtype=np.int64, count=len(records)) & layout.CRC_MASK
+    rest = body_crcs(Spans(records.buffer, records.starts, records.sizes - np.int64(ROOM_BYTES)))
     digits = np.empty((len(records), _DIGITS), dtype=np.uint8)
     for place in range(_DIGITS):
         digits[:, place] = rest % 10 + _ZERO

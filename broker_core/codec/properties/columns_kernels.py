@@ -15,8 +15,8 @@ from broker_core.jit.compiler import (
     INT64S,
     SPANS,
     copy,
+    inlined,
     kernel,
-    part,
     store_i32,
     store_i64,
 )
@@ -42,8 +42,8 @@ _TO_LETTERS = np.uint64(ord("A") - ord("9") - 1)
 JOINED = types.Tuple((types.UniTuple(SPANS, COLUMNS), types.Tuple((BYTES, INT64S))))
 
 
-@part
-def put_piece(
+@inlined
+def put_bytes(
     out: NDArray[np.uint8],
     at: int,
     data: NDArray[np.uint8],
@@ -69,14 +69,14 @@ def join_columns(joined: Joined, out: NDArray[np.uint8], bounds: NDArray[np.int3
     bounds[0] = 0
     for row in range(len(bounds) - 1):
         for number in range(count):
-            at = put_piece(out, at, text, ends[number], ends[number + 1] - ends[number])
+            at = put_bytes(out, at, text, ends[number], ends[number + 1] - ends[number])
             data, starts, lengths = columns[number]
-            at = put_piece(out, at, data, starts[row], lengths[row])
-        at = put_piece(out, at, text, ends[count], ends[count + 1] - ends[count])
+            at = put_bytes(out, at, data, starts[row], lengths[row])
+        at = put_bytes(out, at, text, ends[count], ends[count + 1] - ends[count])
         bounds[row + 1] = at
 
 
-@part
+@inlined
 def hex_digits(number: Any) -> Any:
     """The eight upper-case digits of a number of 32 bits, the first one highest."""
     spread = (number | number << np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)

@@ -23,10 +23,10 @@ from broker_core.jit.compiler import (
     INT64S,
     INT64S_OUT,
     LINE_BYTES,
+    inlined,
     kernel,
     load_byte,
     load_word,
-    part,
     prefetch,
 )
 
@@ -121,14 +121,14 @@ def keys_of(names: Sequence[str]) -> Keys:
     )
 
 
-@part
+@inlined
 def announce(data: NDArray[np.uint8], start: int) -> None:
     """Let the memory of a text come that will be searched soon."""
     for line in range(_TEXT_LINES):
         prefetch(data, start + line * LINE_BYTES)
 
 
-@part
+@inlined
 def search(
     data: NDArray[np.uint8],
     start: int,
@@ -158,7 +158,7 @@ def search(
     note(data, begin, end, keys, starts, lengths)
 
 
-@part
+@inlined
 def is_ascii(data: NDArray[np.uint8], start: int, length: int) -> bool:
     """Whether all of a text is; the data are a block long at least."""
     end = start + length
@@ -169,7 +169,7 @@ def is_ascii(data: NDArray[np.uint8], start: int, length: int) -> bool:
     return bool(seen == _NONE)
 
 
-@part
+@inlined
 def up_to(count: int, bits: Any) -> Any:
     """The lowest bits, so many of them; the others become 0."""
     if count < BLOCK_BYTES:
@@ -177,7 +177,7 @@ def up_to(count: int, bits: Any) -> Any:
     return bits
 
 
-@part
+@inlined
 def note(
     data: NDArray[np.uint8],
     begin: int,
@@ -200,7 +200,7 @@ def note(
                 lengths[key] = end - begin - size
 
 
-@part
+@inlined
 def is_rest(
     data: NDArray[np.uint8], at: int, other: NDArray[np.uint8], start: int, length: int
 ) -> bool:

@@ -39,7 +39,7 @@ def format_properties(properties: Mapping[str, str]) -> bytes:
     ).encode()
 
 
-def ended(text: bytes) -> bytes:
+def terminated(text: bytes) -> bytes:
     r"""The same text, behind which another may stand.
 
     >>> ended(b"TAGS\x01TagA")

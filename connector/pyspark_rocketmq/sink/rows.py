@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.codec.compression import Compression, compress, compression_flags
-from broker_core.codec.encode import MessageBatch
 from broker_core.codec.hashing.java import index_hashes, java_hashes
 from broker_core.codec.ids import UNIQUE_ID_CHARS, UniqueIds
+from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.properties.columns import join_properties, property_parts
 from broker_core.codec.property_names import (
     DELAY,
@@ -39,7 +39,7 @@ from pyspark_rocketmq.sink.texts import TopicColumn, joined_keys, refuse_separat
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.properties.parts import PropertyParts
+    from broker_core.codec.properties.columns import PropertyParts
     from pyspark_rocketmq.options.options import SinkOptions
     from pyspark_rocketmq.sink.schema import SinkColumns
 

@@ -32,7 +32,7 @@ from pyspark_rocketmq.sink.rows import Composer
 
 if TYPE_CHECKING:
     from broker_core.api import BrokerTransactions
-    from broker_core.codec.encode import MessageBatch
+    from broker_core.codec.message_batch import MessageBatch
     from broker_core.types import Prepared
     from pyspark_rocketmq.options.options import SinkOptions
     from pyspark_rocketmq.sink.identity import WriteIdentity

@@ -12,7 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from broker_core.clients.cluster.cluster import ClusterBroker
-from broker_core.codec.encode import MessageBatch, join_properties
+from broker_core.codec.message_batch import MessageBatch
+from broker_core.codec.properties.columns import join_properties
 from tests.interop.cluster.opening import opened
 from tests.interop.kit.servers import Broker, NameServer
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from broker_core import open_broker
 from broker_core.codec.compression import Compression, compress, compression_flags
-from broker_core.codec.encode import MessageBatch
+from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.properties.text import format_properties
 from tests.interop.kit.peers import ROOT
 from tests.kit.fixtures import SIZES

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from broker_core.codec.dispatch_request import DispatchRequests, dispatch_requests, joined
+from broker_core.codec.dispatch_request import DispatchRequests, dispatch_requests, join_requests
 from broker_core.codec.hashing.java import index_hash, java_hash
 from broker_core.codec.properties.text import format_properties
 from broker_core.codec.record import Record
@@ -90,7 +90,7 @@ def test_joined_fields_are_those_of_all_records() -> None:
         for group, before in zip(groups, (0, 2, 4), strict=True)
     ]
 
-    found = joined([dispatch_requests(part) for part in parts])
+    found = join_requests([dispatch_requests(part) for part in parts])
 
     assert plain(found) == plain(dispatch_requests(whole))
 

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from broker_core.codec.decode import decode
-from broker_core.codec.encode import MessageBatch, encode, record_sizes
+from broker_core.codec.encode import encode, record_sizes
 from broker_core.codec.frames import FrameBatch
+from broker_core.codec.message_batch import MessageBatch
 from broker_core.errors import IllegalMessageError
 
 pytestmark = pytest.mark.usefixtures("either_way")

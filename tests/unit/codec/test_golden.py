@@ -11,13 +11,14 @@ import pytest
 
 from broker_core.codec.decode import decode
 from broker_core.codec.dispatch_request import dispatch_requests
-from broker_core.codec.encode import MessageBatch, encode
+from broker_core.codec.encode import encode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hashing.crc import body_crc, body_crcs
 from broker_core.codec.hashing.java import index_hash, java_hash, java_hashes
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.ids import offset_id, parse_offset_id
 from broker_core.codec.layout import MAGIC_V1, MAGIC_V2
+from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.properties.text import format_properties
 from broker_core.codec.property_names import SCHEDULE_TOPIC
 from broker_core.codec.record import (

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from broker_core.codec import layout, scan
-from broker_core.codec.encode import LOOPBACK
+from broker_core.codec.message_batch import LOOPBACK
 from broker_core.codec.record import Record, encode_record
 from broker_core.codec.scan import Walk, follow_sizes, follow_sizes_compiled, walk
 from broker_core.jit import kernels

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from broker_core.codec.encode import MessageBatch, encode
+from broker_core.codec.encode import encode
+from broker_core.codec.message_batch import MessageBatch
 from broker_core.errors import (
     PermissionDeniedError,
     RequestError,

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from broker_core.codec import layout
 from broker_core.codec.compression import compress, compression_flags, compression_of
-from broker_core.codec.encode import MessageBatch
+from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.properties.text import format_properties, parse_properties
 from broker_core.codec.property_names import (
     REAL_QUEUE_ID,

@@ -70,7 +70,7 @@ from broker_core.wire.remoting.frame import RemotingProtocolError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.encode import MessageBatch
+    from broker_core.codec.message_batch import MessageBatch
 
 _PART_BYTES = 64 * 1024 * 1024
 _FLUSH_MODES = (None, "async", "sync")

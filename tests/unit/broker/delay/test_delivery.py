@@ -11,7 +11,7 @@ import pytest
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.delay.delivery import DELAY_OFFSETS_FILE
 from broker_core.broker.transactions.half import place_text
-from broker_core.codec.encode import MessageBatch
+from broker_core.codec.message_batch import MessageBatch
 from broker_core.store import config_files
 from broker_core.types import BatchRef, Receipt
 from tests.kit.fixtures import SIZES, expected, extract

@@ -14,9 +14,10 @@ from broker_core.broker.transactions.half import (
     put_back,
     read_halves,
 )
-from broker_core.codec.encode import EncodedRecords, MessageBatch, encode
+from broker_core.codec.encode import EncodedRecords, encode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.layout import SysFlag
+from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.properties.text import format_properties
 from broker_core.codec.property_names import (
     DISCARD_TOPIC,

@@ -17,10 +17,10 @@ from broker_core.broker.transactions.half_blocks import (
     blocks_of,
 )
 from broker_core.broker.transactions.unpack import Visible, visible
-from broker_core.codec.encode import MessageBatch
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.layout import MAX_PROPERTIES_BYTES, SysFlag
+from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.property_names import HALF_TOPIC
 from broker_core.codec.record import Record, decode_record, encode_record
 from broker_core.errors import CorruptRecordError, IllegalMessageError

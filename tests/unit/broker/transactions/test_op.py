@@ -14,9 +14,10 @@ from broker_core.broker.transactions.op import (
     op_bodies,
     op_messages,
 )
-from broker_core.codec.encode import MessageBatch, encode
+from broker_core.codec.encode import encode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hosts import pack_host
+from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.property_names import OP_TOPIC
 from broker_core.codec.record import encode_record
 from broker_core.errors import CorruptRecordError

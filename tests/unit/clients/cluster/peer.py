@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable
 
-from broker_core.closing import Closing
+from broker_core.types import Closing
 from broker_core.wire.remoting.command import Command, CommandFlag
 from broker_core.wire.remoting.frame import FrameReader, HeaderForm, encode_frame
 from broker_core.wire.remoting.route import Endpoint

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.codec.encode import EncodedRecords
-from broker_core.codec.properties.checksum import fill_in, make_room
+from broker_core.codec.properties.checksum import fill_checksums, reserve_checksums
 from broker_core.codec.record import (
     Record,
     encode_record,
@@ -45,8 +45,8 @@ def split(found: EncodedRecords) -> list[bytes]:
 def test_many_records_get_the_checksums_that_each_gets_alone(made: list[Record]) -> None:
     encoded = [encode_record(record) for record in made]
 
-    found = make_room(joined(encoded))
-    fill_in(found)
+    found = reserve_checksums(joined(encoded))
+    fill_checksums(found)
 
     assert split(found) == [with_property_crc(each) for each in encoded]
 
@@ -58,8 +58,8 @@ def test_an_old_checksum_is_replaced() -> None:
     ]
     checked = [with_property_crc(each) for each in plain]
 
-    found = make_room(joined(checked))
-    fill_in(found)
+    found = reserve_checksums(joined(checked))
+    fill_checksums(found)
 
     assert split(found) == checked
 
@@ -68,8 +68,8 @@ def test_the_end_of_another_property_is_not_taken_for_a_checksum() -> None:
     text = b"a\x01x__CRC32#\x010123456789\x02"
     plain = encode_record(Record("t", 0, 0, 0, b"x", text))
 
-    found = make_room(joined([plain]))
-    fill_in(found)
+    found = reserve_checksums(joined([plain]))
+    fill_checksums(found)
 
     assert split(found) == [with_property_crc(plain)]
 
@@ -78,7 +78,7 @@ def test_properties_that_become_too_long_are_refused() -> None:
     long = encode_record(Record("t", 0, 0, 0, b"x", b"a\x01" + b"x" * 32_750))
 
     with pytest.raises(IllegalMessageError, match=r"has 32773 bytes .* the limit is 32767"):
-        make_room(joined([long]))
+        reserve_checksums(joined([long]))
 
 
 def test_a_store_writes_checksums_if_it_is_told_to(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from broker_core.codec.compression import decompress
-from broker_core.codec.encode import MessageBatch
 from broker_core.codec.hashing.java import index_hash, java_hash
 from broker_core.codec.ids import UniqueIds
 from broker_core.codec.layout import SysFlag
+from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.properties.text import parse_properties
 from pyspark_rocketmq.errors import WriteError
 from pyspark_rocketmq.options.options import SinkOptions

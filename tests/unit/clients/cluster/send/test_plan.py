@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from broker_core.clients.cluster.send.broker_share import unit_request
 from broker_core.clients.cluster.send.plan import plan_send_units
 from broker_core.codec.compression import compress, compression_flags
-from broker_core.codec.encode import MessageBatch
+from broker_core.codec.message_batch import MessageBatch
 from broker_core.errors import (
     IllegalMessageError,
 )

@@ -12,7 +12,7 @@ import pytest
 from broker_core.clients.cluster.cluster import ClusterBroker
 from broker_core.clients.cluster.send.plan import ANY_WRITE_QUEUE
 from broker_core.codec.compression import compression_flags
-from broker_core.codec.encode import MessageBatch
+from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.record import Record
 from broker_core.errors import (
     BrokerError,
