@@ -1,8 +1,8 @@
-"""Opening brokers, and putting their errors into the connector's words.
+"""Broker clients: opened from options, kept per process, their errors translated into conditions.
 
 A task opens its broker once per worker process and keeps it: Spark reuses workers, so a cached
 broker saves the mapping of files or a connection per task. The cache belongs to one process (its
-key has the process id), for neither files nor sockets may be shared across a fork.
+key has the process id), because neither files nor sockets may be shared across a fork.
 """
 
 from __future__ import annotations
@@ -27,26 +27,27 @@ _cached: dict[tuple[int, ClientOptions, Mode], Broker] = {}
 
 
 def open_client(client: ClientOptions, mode: Mode = "r") -> Broker:
-    """A broker for the options; the caller closes it."""
+    """Open a broker; the caller closes it."""
     from broker_core import open_broker
 
     return open_broker(client.address, mode=mode, **client_settings(client))
 
 
 def cached_reader(client: ClientOptions) -> Broker:
-    """This process's read-only broker for the options; nobody closes it but `forget`."""
+    """Return this process's read-only broker; only `forget` closes it."""
     return _cached_broker(client, "r")
 
 
 def cached_writer(client: ClientOptions) -> Broker:
-    """The same, open for writing."""
+    """Return this process's broker open for writing; only `forget` closes it."""
     return _cached_broker(client, "rw")
 
 
 def _cached_broker(client: ClientOptions, mode: Mode) -> Broker:
     key = (os.getpid(), client, mode)
     if key in _cached and _is_gone(_cached[key]):
-        # The store was deleted, and perhaps made anew: there is nothing left to close.
+        # The store was deleted, and perhaps made anew at the same path: closing the old one may
+        # fail, and nothing of it is left to lose.
         with suppress(core.StorageError):
             forget(client, mode)
     if key not in _cached:
@@ -68,14 +69,14 @@ def forget(client: ClientOptions, mode: Mode = "r") -> None:
 
 
 def failed(error: core.BrokerError, client: ClientOptions, action: str) -> ConnectorError:
-    """What an error of this process's writer means; a broken connection is not used again."""
+    """Translate an error of this process's writer, and drop the writer if it is unavailable."""
     if isinstance(error, core.UnavailableError):
         forget(client, "rw")
     return translate(error, client.address, action, attempts=1)
 
 
 def translate(error: core.BrokerError, address: str, action: str, attempts: int) -> ConnectorError:
-    """What a broker's error means to a Spark user."""
+    """Return the condition for a broker's error."""
     if isinstance(error, core.CorruptRecordError):
         return broker_errors.store_damaged(address, action, error)
     if isinstance(error, core.UnsupportedError):
@@ -86,8 +87,8 @@ def translate(error: core.BrokerError, address: str, action: str, attempts: int)
 
 
 def client_settings(client: ClientOptions) -> dict[str, Any]:
-    """What a broker behind a network is told; a store on this machine needs none of it."""
-    given: dict[str, Secret | str | int | None] = {
+    """Return the settings for `open_broker`; options that the user did not give are left out."""
+    settings: dict[str, Secret | str | int | None] = {
         "access_key": client.access_key,
         "secret_key": client.secret_key,
         "security_token": client.security_token,
@@ -98,12 +99,12 @@ def client_settings(client: ClientOptions) -> dict[str, Any]:
         "tls_server_name": client.tls_server_name,
     }
     if client.kind is BrokerKind.CLUSTER:
-        given["consumer_group"] = client.consumer_group
-        given["pull_timeout_ms"] = client.pull_timeout_ms
+        settings["consumer_group"] = client.consumer_group
+        settings["pull_timeout_ms"] = client.pull_timeout_ms
     elif client.kind is not BrokerKind.EMBEDDED:
-        given["retry_ms"] = client.pull_timeout_ms
+        settings["retry_ms"] = client.pull_timeout_ms
     return {
         name: value.reveal() if isinstance(value, Secret) else value
-        for name, value in given.items()
+        for name, value in settings.items()
         if value is not None
     }

@@ -1,4 +1,7 @@
-"""Small Arrow batches joined to large ones: what a batch costs should be small beside its rows."""
+"""Small Arrow batches joined to large ones, in reads and in writes.
+
+Every batch costs a fixed amount, in Spark and at the broker; few large ones are cheaper than many.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ import pyarrow as pa
 def coalesce(
     batches: Iterable[pa.RecordBatch], rows: int, size_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are as large as both limits allow, roughly.
+    """Yield the rows in order, in batches between half of a limit and both limits.
 
-    A batch that is half as large as that is passed on as it is: joining would copy it. Empty ones
-    are left out.
+    Joining copies, so a batch that has more than half of either limit is yielded without waiting
+    for more; only the last batch may be smaller. Empty batches are left out.
     """
     held: list[pa.RecordBatch] = []
     count = size = 0

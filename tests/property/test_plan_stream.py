@@ -8,6 +8,7 @@ idempotent per batch, as an exactly-once sink is.
 from __future__ import annotations
 
 import json
+import pickle
 from typing import Any
 
 from hypothesis import settings
@@ -154,8 +155,8 @@ class Query(RuleBasedStateMachine):
         broker: Any = self.broker
         rows: list[Place] = []
         for planned in self.run.plan(start, end):
-            piece = QueuePartition.of_range(planned).piece
-            for batch in PartitionReader(broker, self.options, None).read(piece):
+            partition = pickle.loads(pickle.dumps(QueuePartition(planned)))
+            for batch in PartitionReader(broker, self.options, None).read(partition.value):
                 rows += [
                     (QueueRef(row["topic"], row["brokerName"], row["queueId"]), row["queueOffset"])
                     for row in batch.to_pylist()

@@ -1,7 +1,7 @@
-"""The spelling of every option and setting that messages mention; nothing else spells one.
+"""The spelling of every option and setting that messages mention; no other module spells one.
 
-The option table (options/table.py) and the error catalogue (errors.py) both take the
-names from here, so a message can't name an option that does not exist.
+The option table (options/table.py) and the error catalogue (conditions.py) both take the names from
+here, so a message can't name an option that does not exist.
 """
 
 from __future__ import annotations

@@ -1,12 +1,16 @@
-"""Typed options: what the user's texts mean together.
+"""Typed options of a read (SourceOptions), of a write (SinkOptions) and of the broker's client.
 
-Parsed once, at the edge, into frozen values that pickle and hold no connection.
-`SourceOptions.parse` checks what is wrong for any read, so that `load()` can fail; Spark does not
+Option texts are parsed once, when they come from Spark, into frozen values that pickle and hold no
+connection. `RawOptions` (raw_options.py) looks up and parses single options; here are the rules
+that involve several.
+
+`SourceOptions.parse` checks what is wrong for any read, so that `load()` can fail. Spark does not
 say there which kind of read it will be, so the rules of one kind are checked by `for_stream` and
-`for_batch`.
+`for_batch`. From here a read goes on in source/stream.py or source/batch.py, a write in
+sink/writer.py.
 
-Precedence, for start and end alike: timestamp, timestamps per queue, offsets. What a higher one
-makes unread is not even parsed.
+Precedence, for start and end alike: timestamp, timestamps per queue, offsets. An option that a
+higher one overrides is not even parsed.
 """
 
 from __future__ import annotations
@@ -14,15 +18,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from broker_core.clients.address import BrokerKind, parse_address
+from broker_core.codec.compression import Compression
 from broker_core.codec.decode import DEFAULT_COLUMNS
-from broker_core.errors import AddressError, FilterSyntaxError
+from broker_core.codec.legal_names import check_group
+from broker_core.errors import AddressError, FilterSyntaxError, InvalidNameError
 from broker_core.filter.pipeline import MessageFilter
-from pyspark_rocketmq.errors import option_errors
+from pyspark_rocketmq.errors import option_errors, sink_errors
 from pyspark_rocketmq.options import names
 from pyspark_rocketmq.options.parsers import Secret
-from pyspark_rocketmq.options.table import RawOptions, Scope
+from pyspark_rocketmq.options.raw_options import RawOptions
+from pyspark_rocketmq.options.table import Scope
 from pyspark_rocketmq.plan.offsets import (
     EARLIEST,
     LATEST,
@@ -45,6 +53,14 @@ from pyspark_rocketmq.plan.starting_offsets import (
 from pyspark_rocketmq.plan.subscription import Assigned, Pattern, Subscription, Topics
 from pyspark_rocketmq.source.schema import PROPERTIES, parse_columns
 
+Delivery = Literal["exactly-once", "at-least-once"]
+Flush = Literal["async", "sync"]
+
+_NOT_ON_A_CLUSTER = (
+    "a RocketMQ cluster commits a transaction again whenever it is asked to, so a replayed batch "
+    "can't be refused."
+)
+
 STRATEGIES = (names.SUBSCRIBE, names.TOPIC, names.SUBSCRIBE_PATTERN, names.ASSIGN)
 STARTS = (
     names.STARTING_TIMESTAMP,
@@ -56,7 +72,7 @@ ENDS = (names.ENDING_TIMESTAMP, names.ENDING_OFFSETS_BY_TIMESTAMP, names.ENDING_
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """Where the broker is and how to get in."""
+    """The broker's address, and the credentials and settings of the client that opens it."""
 
     address: str
     access_key: str | None = None
@@ -72,39 +88,39 @@ class ClientOptions:
 
     @property
     def has_index(self) -> bool:
-        """Whether the broker finds *all* messages with a key; a cluster gives the newest only."""
+        """True if the broker finds *all* messages with a key; a cluster finds the newest only."""
         return self.kind is not BrokerKind.CLUSTER
 
     @property
     def kind(self) -> BrokerKind:
-        """What lies behind the address."""
+        """The kind of broker: embedded, remote or cluster."""
         return parse_address(self.address).kind
 
     @classmethod
-    def parse(cls, given: RawOptions) -> ClientOptions:
-        """The address, checked for its form, and the credentials."""
-        if not given.has(names.BROKER):
+    def parse(cls, raw: RawOptions) -> ClientOptions:
+        """Parse the client's options; OptionError for an address that is missing or malformed."""
+        if not raw.has(names.BROKER):
             raise option_errors.missing(
                 names.BROKER, "it says where the messages are.", "file:/path/to/store"
             )
         return cls(
-            _address(given.value(names.BROKER)),
-            access_key=given.value(names.ACCESS_KEY),
-            secret_key=given.value(names.SECRET_KEY),
-            security_token=given.value(names.SECURITY_TOKEN),
-            token=given.value(names.TOKEN),
-            tls_ca=given.value(names.TLS_CA),
-            tls_cert=given.value(names.TLS_CERT),
-            tls_key=given.value(names.TLS_KEY),
-            tls_server_name=given.value(names.TLS_SERVER_NAME),
-            consumer_group=given.value(names.CONSUMER_GROUP),
-            pull_timeout_ms=given.value(names.PULL_TIMEOUT),
+            _address(raw.value(names.BROKER)),
+            access_key=raw.value(names.ACCESS_KEY),
+            secret_key=raw.value(names.SECRET_KEY),
+            security_token=raw.value(names.SECURITY_TOKEN),
+            token=raw.value(names.TOKEN),
+            tls_ca=raw.value(names.TLS_CA),
+            tls_cert=raw.value(names.TLS_CERT),
+            tls_key=raw.value(names.TLS_KEY),
+            tls_server_name=raw.value(names.TLS_SERVER_NAME),
+            consumer_group=raw.value(names.CONSUMER_GROUP),
+            pull_timeout_ms=raw.value(names.PULL_TIMEOUT),
         )
 
 
 @dataclass(frozen=True)
 class Retry:
-    """How often to ask the broker, and how long to wait in between."""
+    """Attempts to ask the broker for topics and offsets, and the pause between them."""
 
     attempts: int = 3
     interval_ms: int = 1000
@@ -112,7 +128,11 @@ class Retry:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Everything a read needs to know. `starting` and `ending` are None where nothing was said."""
+    """The options of a read. `starting` and `ending` are None where the user gave none.
+
+    `ends_given` names the options that would set an end; `late_is_latest` is
+    startingOffsetsByTimestampStrategy=latest.
+    """
 
     client: ClientOptions
     subscription: Subscription
@@ -135,40 +155,40 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Options as Spark hands them over; raises what is wrong for any kind of read."""
-        given = RawOptions(options)
+        """Parse options as Spark hands them over; OptionError for what no kind of read can do."""
+        raw = RawOptions(options)
         parsed = cls(
-            client=ClientOptions.parse(given),
-            subscription=_subscription(given),
-            starting=_starting(given),
-            ending=_ending(given),
-            ends_given=tuple(given.among(ENDS)),
-            late_is_latest=given.value(names.STARTING_OFFSETS_BY_TIMESTAMP_STRATEGY) == "latest",
-            limits=_limits(given),
-            columns=_columns(given),
-            message_filter=_filter(given),
-            retry=Retry(given.value(names.FETCH_RETRIES), given.value(names.FETCH_INTERVAL)),
-            fail_on_data_loss=given.value(names.FAIL_ON_DATA_LOSS),
-            skip_corrupt=given.value(names.SKIP_CORRUPT),
-            min_partitions=given.value(names.MIN_PARTITIONS),
-            max_records_per_partition=given.value(names.MAX_RECORDS_PER_PARTITION),
-            batch_rows=given.value(names.BATCH_ROWS),
-            consumer_group=given.value(names.CONSUMER_GROUP),
-            commit_offsets=given.value(names.COMMIT_OFFSETS),
-            filter_pushdown=given.value(names.FILTER_PUSHDOWN),
+            client=ClientOptions.parse(raw),
+            subscription=_subscription(raw),
+            starting=_starting(raw),
+            ending=_ending(raw),
+            ends_given=tuple(raw.among(ENDS)),
+            late_is_latest=raw.value(names.STARTING_OFFSETS_BY_TIMESTAMP_STRATEGY) == "latest",
+            limits=_limits(raw),
+            columns=_columns(raw),
+            message_filter=_filter(raw),
+            retry=Retry(raw.value(names.FETCH_RETRIES), raw.value(names.FETCH_INTERVAL)),
+            fail_on_data_loss=raw.value(names.FAIL_ON_DATA_LOSS),
+            skip_corrupt=raw.value(names.SKIP_CORRUPT),
+            min_partitions=raw.value(names.MIN_PARTITIONS),
+            max_records_per_partition=raw.value(names.MAX_RECORDS_PER_PARTITION),
+            batch_rows=raw.value(names.BATCH_ROWS),
+            consumer_group=raw.value(names.CONSUMER_GROUP),
+            commit_offsets=raw.value(names.COMMIT_OFFSETS),
+            filter_pushdown=raw.value(names.FILTER_PUSHDOWN),
         )
-        _check_group(parsed)
+        _check_consumer_group(parsed)
         _check_order(parsed.starting, parsed.ending)
         return parsed
 
     def for_stream(self) -> SourceOptions:
-        """The same for a streaming query, which starts at latest and has no end."""
+        """Return the options of a streaming query, which starts at latest and has no end."""
         if self.ends_given:
             raise option_errors.not_in_stream(self.ends_given[0])
         return replace(self, starting=self.starting or Latest())
 
     def for_batch(self) -> SourceOptions:
-        """The same for a batch read, from earliest to latest, which can't start at latest."""
+        """Return the options of a batch read: earliest to latest; it can't start at latest."""
         if isinstance(self.starting, Latest):
             raise option_errors.offsets_start_is_latest(names.STARTING_OFFSETS)
         if isinstance(self.starting, AtOffsets):
@@ -180,50 +200,61 @@ class SourceOptions:
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """Everything a write needs to know; None where nothing was said."""
+    """The options of a write; None where the user gave none and there is no default."""
 
     client: ClientOptions
     topic: str | None
-    delivery: str | None
+    delivery: Delivery | None
     txn_name: str | None
     txn_id: str | None
-    compression: str
+    compression: Compression
     compression_threshold_bytes: int
     create_queues: int | None
     producer_group: str | None
-    flush: str | None
+    flush: Flush | None
     max_message_bytes: int
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
-        """Options as Spark hands them over."""
-        given = RawOptions(options)
-        return cls(
-            client=ClientOptions.parse(given),
-            topic=given.value(names.TOPIC),
-            delivery=given.value(names.DELIVERY),
-            txn_name=given.value(names.TXN_NAME),
-            txn_id=given.value(names.TXN_ID),
-            compression=given.value(names.COMPRESSION),
-            compression_threshold_bytes=given.value(names.COMPRESSION_THRESHOLD),
-            create_queues=given.value(names.CREATE_TOPIC),
-            producer_group=given.value(names.PRODUCER_GROUP),
-            flush=given.value(names.FLUSH),
-            max_message_bytes=given.value(names.MAX_MESSAGE_SIZE),
+        """Parse options as Spark hands them over; OptionError for what no write can do."""
+        raw = RawOptions(options)
+        parsed = cls(
+            client=ClientOptions.parse(raw),
+            topic=raw.value(names.TOPIC),
+            delivery=raw.value(names.DELIVERY),
+            txn_name=raw.value(names.TXN_NAME),
+            txn_id=raw.value(names.TXN_ID),
+            compression=raw.value(names.COMPRESSION),
+            compression_threshold_bytes=raw.value(names.COMPRESSION_THRESHOLD),
+            create_queues=raw.value(names.CREATE_TOPIC),
+            producer_group=raw.value(names.PRODUCER_GROUP),
+            flush=raw.value(names.FLUSH),
+            max_message_bytes=raw.value(names.MAX_MESSAGE_SIZE),
         )
+        if parsed.delivery == "exactly-once" and parsed.client.kind is BrokerKind.CLUSTER:
+            raise sink_errors.exactly_once_unsupported(parsed.client.address, _NOT_ON_A_CLUSTER)
+        _check_producer_group(parsed.producer_group)
+        return parsed
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """True if that was asked for, or if nothing was and the broker can."""
+        if self.delivery is None:
+            return self.client.kind is not BrokerKind.CLUSTER
+        return self.delivery == "exactly-once"
 
 
 def advice(options: Mapping[str, str], scope: Scope) -> list[str]:
-    """A sentence about every option, or part of one, that has no effect; for the log."""
-    given = RawOptions(options)
-    chosen = _filter(given) if scope & Scope.READ else None
+    """Return a sentence for the log about every option, or part of one, without effect."""
+    raw = RawOptions(options)
+    chosen = _filter(raw) if scope & Scope.READ else None
     if chosen is None or chosen.sql is None or not chosen.sql.dropped:
-        return given.advice(scope)
+        return raw.advice(scope)
     ignored = (
         f"Option {names.SQL} is understood as {chosen.sql.describe()}; RocketMQ's grammar ignores "
         f"the rest: {chosen.sql.dropped}"
     )
-    return [*given.advice(scope), ignored]
+    return [*raw.advice(scope), ignored]
 
 
 def _address(text: str) -> str:
@@ -233,8 +264,8 @@ def _address(text: str) -> str:
         raise option_errors.invalid_address(error) from error
 
 
-def _subscription(given: RawOptions) -> Subscription:
-    chosen = given.among(STRATEGIES)
+def _subscription(raw: RawOptions) -> Subscription:
+    chosen = raw.among(STRATEGIES)
     if not chosen:
         raise option_errors.no_strategy(
             (names.SUBSCRIBE, names.SUBSCRIBE_PATTERN, names.ASSIGN), f"{names.SUBSCRIBE}=orders"
@@ -243,17 +274,17 @@ def _subscription(given: RawOptions) -> Subscription:
         raise option_errors.several_strategies(STRATEGIES, chosen)
     option = chosen[0]
     if option == names.ASSIGN:
-        return Assigned(option, parse_assignment(option, given.raw(option)))
+        return Assigned(option, parse_assignment(option, raw.text(option)))
     if option == names.SUBSCRIBE_PATTERN:
-        return Pattern(option, _pattern(given))
-    topics = {item.strip() for item in given.raw(option).split(",") if item.strip()}
+        return Pattern(option, _pattern(raw))
+    topics = {item.strip() for item in raw.text(option).split(",") if item.strip()}
     if not topics:
-        raise option_errors.empty(option, given.raw(option), "topics, separated by commas")
+        raise option_errors.empty(option, raw.text(option), "topics, separated by commas")
     return Topics(option, tuple(sorted(topics)))
 
 
-def _pattern(given: RawOptions) -> str:
-    text: str = given.value(names.SUBSCRIBE_PATTERN)
+def _pattern(raw: RawOptions) -> str:
+    text: str = raw.value(names.SUBSCRIBE_PATTERN)
     try:
         re.compile(text)
     except re.error as error:
@@ -262,42 +293,43 @@ def _pattern(given: RawOptions) -> str:
     return text
 
 
-def _starting(given: RawOptions) -> OffsetSpec | None:
-    chosen = given.among(STARTS)[:1]
+def _starting(raw: RawOptions) -> OffsetSpec | None:
+    chosen = raw.among(STARTS)[:1]
     if not chosen:
         return None
     if chosen != [names.STARTING_OFFSETS]:
-        return _by_time(given, chosen[0])
-    text = given.raw(names.STARTING_OFFSETS).strip()
+        return _by_time(raw, chosen[0])
+    text = raw.text(names.STARTING_OFFSETS).strip()
     match text.lower():
         case "earliest":
             return Earliest()
         case "latest":
             return Latest()
         case "group":
-            return AtGroup(_group(given, f"{names.STARTING_OFFSETS}=group starts where it stands."))
+            purpose = f"{names.STARTING_OFFSETS}=group starts at its offsets."
+            return AtGroup(_consumer_group(raw, purpose))
     return _by_offset(
         names.STARTING_OFFSETS, text, "earliest, latest, group or JSON offsets per queue"
     )
 
 
-def _ending(given: RawOptions) -> OffsetSpec | None:
-    chosen = given.among(ENDS)[:1]
+def _ending(raw: RawOptions) -> OffsetSpec | None:
+    chosen = raw.among(ENDS)[:1]
     if not chosen:
         return None
     if chosen != [names.ENDING_OFFSETS]:
-        return _by_time(given, chosen[0])
-    text = given.raw(names.ENDING_OFFSETS).strip()
+        return _by_time(raw, chosen[0])
+    text = raw.text(names.ENDING_OFFSETS).strip()
     match text.lower():
         case "earliest":
             raise option_errors.offsets_end_is_earliest(names.ENDING_OFFSETS)
         case "latest":
             return Latest()
-    position = _by_offset(names.ENDING_OFFSETS, text, "latest or JSON offsets per queue")
-    for key, offset in position.numbers.numbers.items():
+    spec = _by_offset(names.ENDING_OFFSETS, text, "latest or JSON offsets per queue")
+    for key, offset in spec.numbers.numbers.items():
         if offset == EARLIEST:
             raise option_errors.offsets_end_is_earliest(names.ENDING_OFFSETS, str(key))
-    return position
+    return spec
 
 
 def _by_offset(option: str, text: str, expected: str) -> AtOffsets:
@@ -306,18 +338,18 @@ def _by_offset(option: str, text: str, expected: str) -> AtOffsets:
     return AtOffsets(parse_offsets(option, text))
 
 
-def _by_time(given: RawOptions, option: str) -> AtTime | AtTimes:
+def _by_time(raw: RawOptions, option: str) -> AtTime | AtTimes:
     if option in {names.STARTING_TIMESTAMP, names.ENDING_TIMESTAMP}:
-        return AtTime(option, given.value(option))
-    return AtTimes(parse_times(option, given.raw(option)))
+        return AtTime(option, raw.value(option))
+    return AtTimes(parse_times(option, raw.text(option)))
 
 
-def _limits(given: RawOptions) -> TriggerLimits:
+def _limits(raw: RawOptions) -> TriggerLimits:
     limits = TriggerLimits(
-        given.value(names.MAX_OFFSETS_PER_TRIGGER),
-        given.value(names.MIN_OFFSETS_PER_TRIGGER),
-        given.value(names.MAX_TRIGGER_DELAY),
-        given.value(names.MAX_BYTES_PER_TRIGGER),
+        raw.value(names.MAX_OFFSETS_PER_TRIGGER),
+        raw.value(names.MIN_OFFSETS_PER_TRIGGER),
+        raw.value(names.MAX_TRIGGER_DELAY),
+        raw.value(names.MAX_BYTES_PER_TRIGGER),
     )
     low, high = limits.min_messages, limits.max_messages
     if low is not None and high is not None and low > high:
@@ -325,34 +357,45 @@ def _limits(given: RawOptions) -> TriggerLimits:
     return limits
 
 
-def _columns(given: RawOptions) -> tuple[str, ...]:
-    if given.has(names.COLUMNS):
-        return parse_columns(given.value(names.COLUMNS))
-    if given.value(names.INCLUDE_PROPERTIES):
+def _columns(raw: RawOptions) -> tuple[str, ...]:
+    if raw.has(names.COLUMNS):
+        return parse_columns(raw.value(names.COLUMNS))
+    if raw.value(names.INCLUDE_PROPERTIES):
         return (*DEFAULT_COLUMNS, PROPERTIES)
     return DEFAULT_COLUMNS
 
 
-def _group(given: RawOptions, purpose: str) -> str:
-    if not given.has(names.CONSUMER_GROUP):
+def _consumer_group(raw: RawOptions, purpose: str) -> str:
+    if not raw.has(names.CONSUMER_GROUP):
         raise option_errors.missing(names.CONSUMER_GROUP, purpose, "my-group")
-    group: str = given.value(names.CONSUMER_GROUP)
+    group: str = raw.value(names.CONSUMER_GROUP)
     return group
 
 
-def _filter(given: RawOptions) -> MessageFilter | None:
-    if given.has(names.TAGS) and given.has(names.SQL):
+def _filter(raw: RawOptions) -> MessageFilter | None:
+    if raw.has(names.TAGS) and raw.has(names.SQL):
         raise option_errors.conflict(
             (names.TAGS, names.SQL), "a message is chosen by its tag or by its properties."
         )
     try:
-        return MessageFilter.of(tags=given.value(names.TAGS), sql=given.value(names.SQL))
+        return MessageFilter.of(tags=raw.value(names.TAGS), sql=raw.value(names.SQL))
     except FilterSyntaxError as error:
-        option = given.among((names.TAGS, names.SQL))[0]
+        option = raw.among((names.TAGS, names.SQL))[0]
         raise option_errors.invalid_filter(option, error) from error
 
 
-def _check_group(options: SourceOptions) -> None:
+def _check_producer_group(group: str | None) -> None:
+    if group is None:
+        return
+    try:
+        check_group(group)
+    except InvalidNameError as error:
+        raise option_errors.invalid(
+            names.PRODUCER_GROUP, group, str(error), "my-producer"
+        ) from error
+
+
+def _check_consumer_group(options: SourceOptions) -> None:
     if options.commit_offsets and options.consumer_group is None:
         raise option_errors.missing(
             names.CONSUMER_GROUP, f"{names.COMMIT_OFFSETS} reports progress to it.", "my-group"

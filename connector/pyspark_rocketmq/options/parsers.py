@@ -1,7 +1,7 @@
-"""Turning an option's text into a value, with the manners of Spark's own options.
+"""Parsers of option texts, as strict and as lenient as Spark's own.
 
 Numbers are what Java parses: an optional sign and ASCII digits, within the type. Booleans are true
-and false in any case. Every parser takes the option's name and text and returns the value, or
+and false in any case. Every parser takes the option's name and raw text and returns the value, or
 raises the OptionError that names both, the expected form and an example.
 """
 
@@ -35,7 +35,7 @@ _UNIT_MICROS = {
 
 @dataclass(frozen=True)
 class Secret:
-    """Holds a text and shows none of it, also in a traceback that prints variables.
+    """A password or token that is not shown, not even in a traceback that prints variables.
 
     >>> Secret("hush")
     Secret(***)
@@ -44,7 +44,7 @@ class Secret:
     _text: str = field(repr=False)
 
     def reveal(self) -> str:
-        """The text itself; call it where it is handed to a client and nowhere else."""
+        """Return the text itself; call it only where it is handed to a client."""
         return self._text
 
     def __repr__(self) -> str:
@@ -53,38 +53,38 @@ class Secret:
     __str__ = __repr__
 
 
-def text(name: str, given: str) -> str:
-    """Any text that is not blank, trimmed."""
-    if not given.strip():
-        raise option_errors.empty(name, given, "a text that is not blank")
-    return given.strip()
+def text(name: str, raw: str) -> str:
+    """Parse any text that is not blank; trim it."""
+    if not raw.strip():
+        raise option_errors.empty(name, raw, "a text that is not blank")
+    return raw.strip()
 
 
-def secret(name: str, given: str) -> Secret:
-    """A text that is never shown."""
+def secret(name: str, raw: str) -> Secret:
+    """Parse a text that is never shown."""
     del name
-    return Secret(given)
+    return Secret(raw)
 
 
-def boolean(name: str, given: str) -> bool:
-    """True or false, in any case."""
-    value = {"true": True, "false": False}.get(given.strip().lower())
+def boolean(name: str, raw: str) -> bool:
+    """Parse true or false, in any case."""
+    value = {"true": True, "false": False}.get(raw.strip().lower())
     if value is None:
-        raise option_errors.invalid(name, given, "true or false", "true")
+        raise option_errors.invalid(name, raw, "true or false", "true")
     return value
 
 
 def integer(minimum: int, maximum: int, expected: str, example: str) -> Parser:
-    """A parser of whole numbers within bounds."""
+    """Return a parser of whole numbers within bounds."""
 
-    def parse(name: str, given: str) -> int:
-        digits = given.strip()
+    def parse(name: str, raw: str) -> int:
+        digits = raw.strip()
         # Length first: int() of a very long text is slow, and Python refuses it altogether.
         if len(digits) > 20 or not _INTEGER.fullmatch(digits):
-            raise option_errors.invalid(name, given, expected, example)
+            raise option_errors.invalid(name, raw, expected, example)
         value = int(digits)
         if not minimum <= value <= maximum:
-            raise option_errors.invalid(name, given, expected, example)
+            raise option_errors.invalid(name, raw, expected, example)
         return value
 
     return parse
@@ -97,25 +97,25 @@ timestamp_ms = integer(-MAX_LONG - 1, MAX_LONG, "milliseconds since 1970", "1700
 
 
 def choice(*words: str) -> Parser:
-    """A parser of one word out of several, in any case."""
+    """Return a parser of one word out of several, in any case."""
 
-    def parse(name: str, given: str) -> str:
-        word = given.strip().lower()
+    def parse(name: str, raw: str) -> str:
+        word = raw.strip().lower()
         if word not in words:
-            raise option_errors.invalid(name, given, "one of " + ", ".join(words), words[0])
+            raise option_errors.invalid(name, raw, "one of " + ", ".join(words), words[0])
         return word
 
     return parse
 
 
-def duration_ms(name: str, given: str) -> int:
-    """A time span as Spark writes it: a number with a unit, milliseconds if it has none.
+def duration_ms(name: str, raw: str) -> int:
+    """Parse a time span as Spark writes it: a number with a unit, milliseconds if it has none.
 
     >>> duration_ms("maxTriggerDelay", "15m")
     900000
     """
-    found = _DURATION.fullmatch(given.strip().lower())
+    found = _DURATION.fullmatch(raw.strip().lower())
     if found is None or len(found[1]) > 18 or found[2] not in _UNIT_MICROS:
         expected = "a time span in us, ms, s, m, h or d"
-        raise option_errors.invalid(name, given, expected, "15m")
+        raise option_errors.invalid(name, raw, expected, "15m")
     return int(found[1]) * _UNIT_MICROS[found[2]] // 1000

@@ -1,15 +1,13 @@
 """Every option, once: name, parser, default, where it applies, and what it is for.
 
-The rows are the documentation: docs/options.md is generated from them. Texts
-whose meaning depends on other options (offsets, columns, subscriptions) are kept as text here and
-parsed in pyspark_rocketmq.options.options, which knows the others.
+The rows are the documentation: docs/options.md is generated from them (tools/reference_pages.py).
+Options whose meaning depends on others (offsets, columns, subscriptions) stay text here; they are
+parsed in options/options.py, which knows the others.
 """
 
 from __future__ import annotations
 
-import difflib
 import enum
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +16,7 @@ from pyspark_rocketmq.options.parsers import Parser
 
 
 class Scope(enum.Flag):
-    """Where an option has a meaning."""
+    """The kinds of query in which an option has a meaning."""
 
     STREAM_READ = enum.auto()
     BATCH_READ = enum.auto()
@@ -29,7 +27,7 @@ class Scope(enum.Flag):
 
 @dataclass(frozen=True)
 class Option:
-    """One row. `shown` is the default as people read it, where the value itself says too little."""
+    """One row. `shown` is the default as the documentation shows it, if not by its value."""
 
     name: str
     parse: Parser
@@ -113,9 +111,9 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             parsers.text,
             None,
             READ,
-            "`earliest`, `latest`, `group` (where the consumer group stands), or offsets for "
+            "`earliest`, `latest`, `group` (the consumer group's offsets), or offsets for "
             'exactly the queues read: `{"orders":{"broker-a":{"0":23,"1":-2}}}`, where -2 is '
-            "earliest and -1 latest. A stream looks at it only when it has no checkpoint; queues "
+            "earliest and -1 latest. A stream uses it only when it has no checkpoint; queues "
             "found later start at earliest. A batch can't start at latest.",
             shown="stream: `latest`; batch: `earliest`",
         ),
@@ -133,7 +131,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             parsers.text,
             None,
             READ,
-            f"The same per queue, in the form of `{names.STARTING_OFFSETS}`.",
+            f"`{names.STARTING_TIMESTAMP}` per queue, in the form of `{names.STARTING_OFFSETS}`.",
         ),
         Option(
             names.STARTING_OFFSETS_BY_TIMESTAMP_STRATEGY,
@@ -157,14 +155,20 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             BATCH,
             "End before the first message stored at or after this time; latest if there is none.",
         ),
-        Option(names.ENDING_OFFSETS_BY_TIMESTAMP, parsers.text, None, BATCH, "The same per queue."),
+        Option(
+            names.ENDING_OFFSETS_BY_TIMESTAMP,
+            parsers.text,
+            None,
+            BATCH,
+            f"`{names.ENDING_TIMESTAMP}` per queue, in the form of `{names.ENDING_OFFSETS}`.",
+        ),
         Option(
             names.TAGS,
             parsers.text,
             None,
             READ,
             "Only messages with one of these tags: `A || B`; `*` is all. Decided before bodies are "
-            f"touched. Not with `{names.SQL}`.",
+            f"read. Not with `{names.SQL}`.",
         ),
         Option(
             names.SQL,
@@ -196,7 +200,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             parsers.text,
             None,
             READ,
-            "Comma list of columns, in the order wanted. What is not asked for costs nothing. "
+            "Comma list of columns, in the order wanted. Columns that are not named cost nothing. "
             "`property:NAME` is one property as a column called NAME.",
             shown="the ten default columns",
         ),
@@ -222,15 +226,16 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             parsers.positive_long,
             None,
             STREAM,
-            f"Wait until so many offsets have come, or `{names.MAX_TRIGGER_DELAY}` has passed. The "
-            "first trigger of a run never waits.",
+            f"Wait until this many offsets have come, or `{names.MAX_TRIGGER_DELAY}` has passed. "
+            "The first trigger of a run never waits.",
         ),
         Option(
             names.MAX_TRIGGER_DELAY,
             parsers.duration_ms,
             15 * 60 * 1000,
             STREAM,
-            f"How long `{names.MIN_OFFSETS_PER_TRIGGER}` may hold messages back: `90s`, `15m`.",
+            f"Longest time that `{names.MIN_OFFSETS_PER_TRIGGER}` holds messages back: `90s`, "
+            "`15m`.",
             shown="`15m`",
         ),
         Option(
@@ -246,7 +251,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             parsers.positive_int,
             None,
             READ,
-            "About how many tasks to cut a read into, if there are fewer queues than that.",
+            "Tasks to cut a read into, approximately, if there are fewer queues than that.",
         ),
         Option(
             names.MAX_RECORDS_PER_PARTITION,
@@ -286,8 +291,8 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             parsers.boolean,
             False,
             STREAM,
-            f"Report progress to `{names.CONSUMER_GROUP}` after each batch, for lag tools. Spark's "
-            "checkpoint alone decides what is read.",
+            f"Commit offsets to `{names.CONSUMER_GROUP}` after each batch, for tools that show the "
+            "lag. Spark's checkpoint alone decides what is read.",
         ),
         Option(
             names.FETCH_RETRIES,
@@ -297,14 +302,18 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "Attempts to ask the broker for topics and offsets.",
         ),
         Option(
-            names.FETCH_INTERVAL, parsers.natural_long, 1000, READ, "Pause between them, in ms."
+            names.FETCH_INTERVAL,
+            parsers.natural_long,
+            1000,
+            READ,
+            "Pause between these attempts, in ms.",
         ),
         Option(
             names.PULL_TIMEOUT,
             parsers.positive_long,
             120_000,
             READ,
-            "How long a task waits for messages that must be there, in ms.",
+            "Longest time that a task waits for messages that must be there, in ms.",
         ),
     ),
     "Writing": (
@@ -313,7 +322,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             parsers.choice("exactly-once", "at-least-once"),
             None,
             WRITE,
-            "What a replayed batch does: nothing, or send again.",
+            "`exactly-once`: a replayed batch adds nothing. `at-least-once`: it is sent again.",
             shown="`exactly-once` where the broker can",
         ),
         Option(
@@ -329,21 +338,21 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             parsers.choice("none", "zlib", "lz4", "zstd"),
             "none",
             WRITE,
-            "How bodies are stored.",
+            "Compression of bodies.",
         ),
         Option(
             names.COMPRESSION_THRESHOLD,
             parsers.natural_long,
             4096,
             WRITE,
-            "Smaller bodies are stored as they are, in bytes.",
+            "Smallest body to compress, in bytes.",
         ),
         Option(
             names.CREATE_TOPIC,
             parsers.positive_int,
             None,
             WRITE,
-            "Create missing topics with so many queues.",
+            "Create missing topics with this many queues.",
             shown="a missing topic is an error",
         ),
         Option(names.PRODUCER_GROUP, parsers.text, None, WRITE, "Producer group of the messages."),
@@ -352,7 +361,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             parsers.choice("async", "sync"),
             None,
             WRITE,
-            "`sync`: acknowledged messages survive loss of power too.",
+            "`sync`: acknowledged messages also survive loss of power.",
             shown="the broker's own setting",
         ),
         Option(
@@ -366,63 +375,3 @@ GROUPS: dict[str, tuple[Option, ...]] = {
 }
 
 TABLE: dict[str, Option] = {option.name: option for rows in GROUPS.values() for option in rows}
-_BY_LOWER = {name.lower(): option for name, option in TABLE.items()}
-
-# Spark's own, which it adds to a source's or sink's options.
-_OF_SPARK = frozenset({"path", "checkpointlocation", "queryname", "outputmode", "__default__"})
-
-_OF_KAFKA = {
-    "kafka.bootstrap.servers": f"use {names.BROKER}",
-    "kafka.group.id": f"use {names.CONSUMER_GROUP}",
-    "kafka.auto.offset.reset": f"use {names.STARTING_OFFSETS}",
-    "groupidprefix": f"use {names.CONSUMER_GROUP}",
-    "includeheaders": f"use {names.INCLUDE_PROPERTIES}",
-    "kafkaconsumer.polltimeoutms": f"use {names.PULL_TIMEOUT}",
-    "partition.metadata.cache.ttl.ms": "queues are looked up for every batch, at no cost",
-}
-
-
-class RawOptions:
-    """The options of one read or write, looked up by name without regard to case."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._texts = {key.lower(): str(value) for key, value in options.items()}
-
-    def has(self, name: str) -> bool:
-        """Whether the user gave it."""
-        return name.lower() in self._texts
-
-    def raw(self, name: str) -> str:
-        """The text that the user gave."""
-        return self._texts[name.lower()]
-
-    def value(self, name: str) -> Any:
-        """The parsed value, or the default."""
-        option = TABLE[name]
-        return option.parse(option.name, self.raw(name)) if self.has(name) else option.default
-
-    def among(self, options: Iterable[str]) -> list[str]:
-        """Those of the options that the user gave, in the order of the question."""
-        return [name for name in options if self.has(name)]
-
-    def advice(self, scope: Scope) -> list[str]:
-        """A sentence about every option that has no effect here, and what to use instead."""
-        return [
-            sentence for key in sorted(self._texts) if (sentence := _advice(key, scope)) is not None
-        ]
-
-
-def _advice(key: str, scope: Scope) -> str | None:
-    if key in _BY_LOWER:
-        option = _BY_LOWER[key]
-        is_used = bool(option.scope & scope)
-        return None if is_used else f"Option {option.name} has no effect here and is ignored."
-    if key in _OF_SPARK:
-        return None
-    if key in _OF_KAFKA:
-        return f"Option {key} is Kafka's and is ignored: {_OF_KAFKA[key]}."
-    if key.startswith("kafka."):
-        return f"Option {key} is a Kafka client's setting and is ignored."
-    nearest = difflib.get_close_matches(key, _BY_LOWER, n=1)
-    hint = f" Did you mean {_BY_LOWER[nearest[0]].name}?" if nearest else ""
-    return f"Option {key} is unknown and ignored.{hint}"

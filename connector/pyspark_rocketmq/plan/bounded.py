@@ -1,8 +1,10 @@
-"""Batch reads: pieces of queues whose ends may stay open until a task reads them.
+"""Batch reads: ranges of queues whose ends may stay open until a task reads them.
 
 `earliest` and `latest` are not numbers but moments: a DataFrame may be used long after it was
-planned, and twice. So pieces that begin or end there carry None, and the task resolves it against
-the bounds of its own moment. Numbers that the user gave are final.
+planned, and twice. So a range that begins or ends there carries None, and the task resolves it
+against the bounds that the queue has when it reads. Numbers that the user gave are final.
+
+On the driver: `plan_queue_ranges`, `narrow`, `split_queue_ranges`. In a task: `resolve`.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ from pyspark_rocketmq.plan.pushdown import Pushed
 from pyspark_rocketmq.plan.split import split
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class QueueRange:
     """[start, end) of a queue, open where None, and of that only [low, high).
 
     The user asked for [start, end): what is missing of it is data loss. [low, high) comes from
-    filters: nobody expects messages there.
+    filters and from splitting: messages missing outside it are no loss to this range.
     """
 
     queue: QueueRef
@@ -39,61 +41,63 @@ def plan_queue_ranges(
     bounds: Mapping[QueueRef, Bounds],
     pushed: Pushed,
 ) -> list[QueueRange]:
-    """One piece per queue that may hold wanted messages, in order."""
-    pieces = []
+    """Return one range per queue that may hold wanted messages, in queue order."""
+    ranges = []
     for queue in sorted(starts):
         _check_order(queue, starts[queue], ends[queue], bounds[queue])
         if pushed.reads(queue) and not pushed.is_empty:
             low, high = LogicalOffset(pushed.start), LogicalOffset(pushed.end)
-            pieces.append(QueueRange(queue, starts[queue], ends[queue], low, high))
-    return [piece for piece in pieces if _may_hold(piece)]
+            ranges.append(QueueRange(queue, starts[queue], ends[queue], low, high))
+    return [each for each in ranges if _may_hold(each)]
 
 
 def narrow(
-    piece: QueueRange, low: LogicalOffset | None = None, high: LogicalOffset | None = None
+    wanted: QueueRange, low: LogicalOffset | None = None, high: LogicalOffset | None = None
 ) -> QueueRange:
-    """The piece, further restricted by a filter."""
+    """Restrict a range to [low, high) as well."""
     return replace(
-        piece,
-        low=piece.low if low is None else max(piece.low, low),
-        high=piece.high if high is None else min(piece.high, high),
+        wanted,
+        low=wanted.low if low is None else max(wanted.low, low),
+        high=wanted.high if high is None else min(wanted.high, high),
     )
 
 
 def split_queue_ranges(
-    pieces: list[QueueRange],
+    ranges: list[QueueRange],
     bounds: Mapping[QueueRef, Bounds],
     *,
     min_tasks: int | None,
     max_messages: int | None,
 ) -> list[QueueRange]:
-    """Cut pieces by their size as of now; the first stays as open as it was, and so does the last.
+    """Cut ranges by the size they have now.
 
-    A queue that is empty now keeps its one piece, for it may not be when the task reads.
+    The first part of a range stays as open at its start as the range was, and the last part at its
+    end: messages that come before the tasks read belong to the last. A queue that is empty now
+    keeps its one range, because it may hold messages by the time the task reads.
     """
-    if (min_tasks is None or min_tasks <= len(pieces)) and max_messages is None:
-        return pieces
-    ranges = [present(piece, bounds[piece.queue]) for piece in pieces]
-    cuts = split(ranges, min_tasks=min_tasks, max_messages=max_messages)
-    found: list[QueueRange] = []
-    for piece in pieces:
-        borders = [cut.start for cut in cuts if cut.queue == piece.queue][1:]
-        lows, highs = [piece.low, *borders], [*borders, piece.high]
-        found += [replace(piece, low=low, high=high) for low, high in zip(lows, highs, strict=True)]
-    return found
+    if (min_tasks is None or min_tasks <= len(ranges)) and max_messages is None:
+        return ranges
+    sizes = [present(each, bounds[each.queue]) for each in ranges]
+    cuts = split(sizes, min_tasks=min_tasks, max_messages=max_messages)
+    parts: list[QueueRange] = []
+    for each in ranges:
+        borders = [cut.start for cut in cuts if cut.queue == each.queue][1:]
+        lows, highs = [each.low, *borders], [*borders, each.high]
+        parts += [replace(each, low=low, high=high) for low, high in zip(lows, highs, strict=True)]
+    return parts
 
 
-def present(piece: QueueRange, held: Bounds) -> OffsetRange:
-    """The part of a piece that is there now, without a word about what is missing."""
-    return resolve(piece, held, lambda _loss: None)
+def present(wanted: QueueRange, held: Bounds) -> OffsetRange:
+    """Return the part of a range that is there now; what is missing is not reported."""
+    return resolve(wanted, held, lambda _loss: None)
 
 
-def resolve(piece: QueueRange, held: Bounds, report: Report) -> OffsetRange:
-    """What a task reads of a piece; what the user gave as a number and is gone is reported."""
-    start = held.earliest if piece.start is None else piece.start
-    end = held.latest if piece.end is None else piece.end
-    start, end = max(start, piece.low), min(end, piece.high)
-    return readable(OffsetRange(piece.queue, start, LogicalOffset(max(start, end))), held, report)
+def resolve(wanted: QueueRange, held: Bounds, report: Report) -> OffsetRange:
+    """Return what a task reads of a range; missing offsets that the user gave are reported."""
+    start = held.earliest if wanted.start is None else wanted.start
+    end = held.latest if wanted.end is None else wanted.end
+    start, end = max(start, wanted.low), min(end, wanted.high)
+    return readable(OffsetRange(wanted.queue, start, LogicalOffset(max(start, end))), held, report)
 
 
 def _check_order(
@@ -105,8 +109,8 @@ def _check_order(
         raise option_errors.offsets_resolved_start_after_end(queue, first, last)
 
 
-def _may_hold(piece: QueueRange) -> bool:
-    """Whether a message could be in the piece, now or later."""
-    start = piece.low if piece.start is None else max(piece.start, piece.low)
-    end = piece.high if piece.end is None else min(piece.end, piece.high)
+def _may_hold(wanted: QueueRange) -> bool:
+    """Return True if a message could be in the range, now or later."""
+    start = wanted.low if wanted.start is None else max(wanted.start, wanted.low)
+    end = wanted.high if wanted.end is None else min(wanted.end, wanted.high)
     return start < end

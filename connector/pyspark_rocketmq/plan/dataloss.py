@@ -1,8 +1,8 @@
-"""What counts as data loss, and what is read instead when it is tolerated.
+"""failOnDataLoss: what counts as data loss, and what is read instead when it is tolerated.
 
 Every case goes through one callback, `report`: it raises when the query must not lose messages and
 logs otherwise. Code after a call of `report` is therefore the tolerant branch, and says what is
-read nevertheless. Two places need it: planning a micro-batch on the driver, and reading a range in
+read all the same. Two callers need it: planning a micro-batch on the driver, and reading a range in
 a task, where the bounds are those of that moment and not of the plan.
 """
 
@@ -18,7 +18,7 @@ Report = Callable[[DataLossError], None]
 
 
 def policy(*, fail: bool, warn: Callable[[str], None]) -> Report:
-    """The callback for one value of failOnDataLoss."""
+    """Return the callback for one value of failOnDataLoss."""
 
     def report(loss: DataLossError) -> None:
         if fail:
@@ -35,10 +35,10 @@ def plan_ranges(
     report: Report,
     just_resolved: Collection[QueueRef] = (),
 ) -> list[OffsetRange]:
-    """The ranges between two offsets, in queue order; queues with nothing to read have none.
+    """Return the ranges between two offsets, in queue order; queues with nothing to read have none.
 
     Bounds are only looked at for queues that `start` does not know, which are read from their
-    earliest message. The start of `just_resolved` queues was found out from the options a moment
+    earliest message. The start of `just_resolved` queues was resolved from the options a moment
     ago: it may lie after an `end` that an earlier run logged, and nothing is lost by that, because
     the next batch starts at that end.
     """
@@ -55,7 +55,7 @@ def plan_ranges(
 
 
 def readable(wanted: OffsetRange, held: Bounds, report: Report) -> OffsetRange:
-    """The part of a range that is there now; what is not there is reported. May be empty."""
+    """Return the part of a range that is there now, perhaps empty, and report what is missing."""
     start, end = wanted.start, wanted.end
     if wanted.size and start < held.earliest:
         lost = min(end, held.earliest) - start
@@ -74,8 +74,8 @@ def check_target(
 ) -> None:
     """Refuse a planned end that no longer fits the target of an AvailableNow run.
 
-    Such a run promises to process what was there when it began, so this holds whatever the query
-    thinks of data loss.
+    Such a run promises to process what was there when it began, so failOnDataLoss=false does not
+    help here.
     """
     if end.keys() != target.keys():
         raise source_errors.available_now_queues_differ(end, target)
@@ -93,10 +93,10 @@ def check_target(
 def keep_removed_queues(
     start: Mapping[QueueRef, LogicalOffset], available: Mapping[QueueRef, LogicalOffset]
 ) -> dict[QueueRef, LogicalOffset]:
-    """`available`, with the place kept of queues that vanished from topics that are still there.
+    """Return `available`, and the offsets of queues that vanished from topics still there.
 
-    A topic whose queues are taken back and given again continues their numbering; forgetting the
-    place would read them twice. A topic that is gone is forgotten: if it returns, it is new.
+    A topic whose queues are removed and added again continues their numbering; forgetting their
+    offsets would read them twice. A topic that is gone is forgotten: if it returns, it is new.
     """
     topics = {queue.topic for queue in available}
     kept = {

@@ -1,13 +1,14 @@
-"""Offsets as text: what Spark checkpoints, and what users write in options.
+"""Offsets of many queues: as Spark checkpoints them, as users write them, as brokers hold them.
 
 The canonical form has three levels, sorted by topic, broker and *numeric* queue id:
 
     {"orders":{"broker-a":{"0":23,"1":5,"10":7}}}
 
-Every number is next to read. Spark compares checkpointed offsets as strings, so two equal offsets
-must be two equal texts: SourceOffset.to_json is the only writer and always sorts. The two-level
-form {"orders":{"0":23}} is read too, and means the one broker on which the topic lives. Older
-releases' checkpoints must stay readable (tests/golden); changing the form needs a decision record.
+Every number is the next offset to read. Spark compares checkpointed offsets as strings, so two
+equal offsets must be two equal texts: SourceOffset.to_json is the only writer and always sorts. The
+two-level form {"orders":{"0":23}} is read too, and means the one broker on which the topic lives.
+Older releases' checkpoints must stay readable (tests/golden); changing the form needs a decision
+record.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class QueueKey(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What a queue holds now: [earliest, latest)."""
+    """The offsets that a queue holds now: [earliest, latest)."""
 
     earliest: LogicalOffset
     latest: LogicalOffset
@@ -49,7 +50,7 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceOffset(Mapping[QueueRef, LogicalOffset]):
-    """Where each queue will be read next. Immutable; equal content means equal text."""
+    """The offset at which each queue is read next. Immutable; equal content means equal text."""
 
     queues: Mapping[QueueRef, LogicalOffset]
 
@@ -69,7 +70,7 @@ class SourceOffset(Mapping[QueueRef, LogicalOffset]):
         return hash(frozenset(self.queues.items()))
 
     def to_json(self) -> dict[str, dict[str, dict[str, int]]]:
-        """Nested dicts in canonical order, as Spark wants them."""
+        """Return nested dicts in canonical order, as Spark wants them."""
         nested: dict[str, dict[str, dict[str, int]]] = {}
         for queue in sorted(self.queues):
             of_broker = nested.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})
@@ -77,7 +78,7 @@ class SourceOffset(Mapping[QueueRef, LogicalOffset]):
         return nested
 
     def render(self) -> str:
-        """The canonical text, without spaces.
+        """Return the canonical text, without spaces.
 
         >>> SourceOffset({QueueRef("t", "b", 10): 7, QueueRef("t", "b", 2): 0}).render()
         '{"t":{"b":{"2":0,"10":7}}}'
@@ -88,9 +89,9 @@ class SourceOffset(Mapping[QueueRef, LogicalOffset]):
     def from_json(
         cls, value: object, known: Callable[[], Collection[QueueRef]] = frozenset
     ) -> Self:
-        """The offset that Spark hands back, from text or nested dicts.
+        """Parse the offset that Spark hands back, as text or nested dicts.
 
-        `known` lists the queues there are; it is only asked for the two-level form, to find out on
+        `known` lists the existing queues; it is only called for the two-level form, to learn on
         which broker a topic lives.
         """
 
@@ -113,7 +114,7 @@ class QueueNumbers:
     numbers: Mapping[QueueKey, int]
 
     def on(self, queues: Collection[QueueRef]) -> dict[QueueRef, int]:
-        """The numbers of exactly `queues`; anything missing or left over is refused."""
+        """Return the numbers of exactly `queues`; anything missing or left over is refused."""
         named = {_resolve(key, queues, self.option): number for key, number in self.numbers.items()}
         wanted = {QueueKey(queue.topic, queue.broker_name, queue.queue_id) for queue in queues}
         if named.keys() != wanted:
@@ -124,20 +125,20 @@ class QueueNumbers:
 
 
 def parse_offsets(option: str, text: str) -> QueueNumbers:
-    """Offsets per queue; -2 is earliest, -1 latest."""
+    """Parse offsets per queue; -2 is earliest, -1 latest."""
     return _parse(
         option, text, EARLIEST, "JSON offsets per topic, broker and queue", OFFSETS_EXAMPLE
     )
 
 
 def parse_times(option: str, text: str) -> QueueNumbers:
-    """Store times per queue, in milliseconds since 1970."""
+    """Parse store times per queue, in milliseconds since 1970."""
     expected = "JSON timestamps (ms) per topic, broker and queue"
     return _parse(option, text, -(2**63), expected, TIMES_EXAMPLE)
 
 
 def parse_assignment(option: str, text: str) -> frozenset[QueueKey]:
-    """Queue ids per topic and broker, or per topic where it lives on one broker."""
+    """Parse queue ids per topic and broker, or per topic where it lives on one broker."""
 
     def refuse() -> NoReturn:
         raise option_errors.invalid(
@@ -166,7 +167,7 @@ def _parse(option: str, text: str, minimum: int, expected: str, example: str) ->
 def _loaded(text: str, refuse: Callable[[], NoReturn]) -> object:
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         if len(dict(pairs)) != len(pairs):
-            refuse()  # a name given twice: one of its values would be lost without a word
+            refuse()  # a name given twice: json would silently drop one of its values
         return dict(pairs)
 
     try:
@@ -209,7 +210,7 @@ def _queue_id(text: str, refuse: Callable[[], NoReturn]) -> int:
 
 
 def _resolve(key: QueueKey, queues: Collection[QueueRef], option: str) -> QueueKey:
-    """The key with its broker, if it was left out and the topic lives on one."""
+    """Return the key with its broker, if it was left out and the topic lives on one."""
     if key.broker_name:
         return key
     brokers = {queue.broker_name for queue in queues if queue.topic == key.topic}

@@ -1,4 +1,4 @@
-"""Which of Spark's filters this source answers itself, in a batch read.
+"""filterPushdown: which of Spark's filters a batch read answers itself.
 
 A predicate is one conjunct on one column. It can do up to three things:
 
@@ -58,7 +58,10 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Pushed:
-    """What the predicates mean for a read; an empty one means everything."""
+    """The meaning of the predicates for a read; `Pushed()` restricts nothing.
+
+    `taken` has the indexes of the predicates that Spark need not evaluate.
+    """
 
     of_queue: tuple[Predicate, ...] = ()
     start: int = 0
@@ -70,46 +73,46 @@ class Pushed:
     taken: frozenset[int] = field(default=frozenset())
 
     def reads(self, queue: QueueRef) -> bool:
-        """Whether a queue can hold a message that satisfies all predicates."""
+        """Return True if a queue can hold a message that satisfies all predicates."""
         return all(holds(each, QUEUE_COLUMNS[each.column](queue)) for each in self.of_queue)
 
     @property
     def tag_filter(self) -> TagFilter | None:
-        """The tags as a filter; None where tags do not matter."""
+        """The tags as a filter; None without a predicate on tags."""
         return None if self.tags is None else TagFilter("||".join(sorted(self.tags)))
 
     @property
     def is_empty(self) -> bool:
-        """Whether no message can satisfy all predicates."""
+        """True if no message can satisfy all predicates."""
         return self.start >= self.end or self.tags == frozenset()
 
 
 def classify(predicates: Sequence[Predicate], *, has_filter: bool, has_index: bool) -> Pushed:
-    """Take what can be answered here; `taken` has the positions of what Spark need not evaluate.
+    """Take every predicate that can be answered here.
 
     `has_filter` says that the query has a filter of its own, with which tags can't be combined;
     `has_index` that the broker finds messages by key.
     """
     pushed = Pushed()
-    for position, each in enumerate(predicates):
+    for index, each in enumerate(predicates):
         after, is_exact = _take(pushed, each, has_filter=has_filter, has_index=has_index)
-        pushed = replace(after, taken=after.taken | {position}) if is_exact else after
+        pushed = replace(after, taken=after.taken | {index}) if is_exact else after
     if pushed.tags is None:
         return pushed
     # A tag that equals a text is not null; Spark asks for both, and need not look again.
-    implied = {place for place, each in enumerate(predicates) if each == _HAS_TAG}
+    implied = {index for index, each in enumerate(predicates) if each == _HAS_TAG}
     return replace(pushed, taken=pushed.taken | implied)
 
 
 def holds(predicate: Predicate, actual: Any) -> bool:
-    """Whether a value that is not null satisfies a predicate with one of the known operators."""
+    """Return True if a value that is not null satisfies a predicate with a known operator."""
     return _OPERATORS[predicate.operator](actual, predicate.value) != predicate.is_negated
 
 
 def _take(
     pushed: Pushed, each: Predicate, *, has_filter: bool, has_index: bool
 ) -> tuple[Pushed, bool]:
-    """`pushed` with one predicate more, and whether that covers the predicate exactly."""
+    """Return `pushed` with one predicate more, and True if that covers the predicate exactly."""
     if each.operator == "IsNotNull" and not each.is_negated:
         return pushed, each.column in NEVER_NULL
     if each.column in QUEUE_COLUMNS:
@@ -185,7 +188,7 @@ def _take_tags(pushed: Pushed, each: Predicate) -> tuple[Pushed, bool]:
 
 
 def _is_tag(text: str) -> bool:
-    """Whether a tag expression can name this text: not blank, no `||` in it, not `*`."""
+    """Return True if a tag expression can name this text: not blank, no `||` in it, not `*`."""
     return bool(text.strip("|")) and TagFilter(text).tags == (text,)
 
 

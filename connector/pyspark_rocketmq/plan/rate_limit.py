@@ -1,8 +1,8 @@
-"""How far the next micro-batch may go.
+"""Rate limits: where the next micro-batch ends (maxOffsetsPerTrigger, maxBytesPerTrigger).
 
-All functions take the bounds of the queues and where the query stands, and return where the batch
-ends. The arithmetic of `limit_messages` is that of the Kafka source, double rounding included, so
-that a limit chosen there means the same here.
+All functions take the bounds of the queues and the offset at which the batch starts. The arithmetic
+of `limit_messages` is that of the Kafka source, rounding of doubles included, so that a limit
+chosen there cuts batches alike here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark_rocketmq.plan.offsets import MAX_LONG, Bounds
 
 @dataclass(frozen=True)
 class TriggerLimits:
-    """What the options say about one micro-batch; None where they say nothing."""
+    """The limits of one micro-batch that the options set; None where they set none."""
 
     max_messages: int | None = None
     min_messages: int | None = None
@@ -35,7 +35,7 @@ def backlog(
     end: Mapping[QueueRef, LogicalOffset],
     bounds: Mapping[QueueRef, Bounds],
 ) -> dict[QueueRef, OffsetRange]:
-    """What is there to read up to `end`, per queue; a new queue is read from its earliest message.
+    """Return the range to read up to `end`, per queue; new queues are read from their earliest.
 
     Queues with nothing to read are left out, and so are new ones whose earliest is unknown.
     """
@@ -53,7 +53,7 @@ def limit_messages(
     """Share `limit` messages between queues in proportion to their backlog.
 
     Every queue that has messages moves by at least one, so that none starves; hence many queues can
-    exceed a small limit by at most one message each. Queues without backlog keep `end`.
+    exceed a small limit, by at most one message each. Queues without backlog keep `end`.
     """
     total = float(sum(each.size for each in waiting.values()))
     limited = dict(end)
@@ -77,9 +77,9 @@ def is_worth_a_batch(
     limits: TriggerLimits,
     waited_ms: int,
 ) -> bool:
-    """Whether enough messages have come, or enough time has gone by, to run a batch.
+    """Return True if enough messages have come, or enough time has passed, to run a batch.
 
-    A queue new to the query counts from 0. With no minimum every moment is right.
+    A queue new to the query counts from 0. Without minOffsetsPerTrigger the answer is always True.
     """
     if limits.min_messages is None or waited_ms >= limits.max_delay_ms:
         return True
@@ -93,10 +93,10 @@ def batch_end(
     limits: TriggerLimits,
     measure: Callable[[OffsetRange, int], LogicalOffset],
 ) -> dict[QueueRef, LogicalOffset]:
-    """Where a batch ends that begins at `start` and may go up to `available`.
+    """Return where a batch ends that begins at `start` and may go up to `available`.
 
-    `measure(range, size_bytes)` answers where in the range that many bytes are used up, after one
-    message at least; it is only called when there is a limit in bytes.
+    `measure(range, size_bytes)` returns the offset up to which the range holds at most that many
+    bytes, or one message; it is only called when there is a limit in bytes.
     """
     end = dict(available)
     if limits.max_messages is not None:

@@ -1,7 +1,7 @@
-"""Cutting ranges into tasks, with the arithmetic that users of the Kafka source know.
+"""minPartitions and maxRecordsPerPartition: ranges cut into tasks as the Kafka source cuts them.
 
-`min_tasks` is a hint: it decides how many pieces large ranges get, in proportion to their size;
-`max_messages` is a promise: no task gets more. Whatever the numbers, the pieces of a range are
+`min_tasks` is a hint: it decides into how many parts large ranges are cut, in proportion to their
+size; `max_messages` is a promise: no task gets more. Whatever the numbers, the parts of a range are
 contiguous, never overlap and cover it exactly.
 """
 
@@ -21,7 +21,7 @@ def split(
 ) -> list[OffsetRange]:
     """Cut ranges into at most `max_messages` each and about `min_tasks` altogether.
 
-    Empty ranges are dropped and order is kept. May return fewer pieces than `min_tasks` when there
+    Empty ranges are dropped and order is kept. May return fewer parts than `min_tasks` when there
     are fewer messages than tasks, and a few more because of rounding.
 
     >>> from broker_core.types import QueueRef
@@ -29,12 +29,12 @@ def split(
     >>> [(r.start, r.end) for r in split([OffsetRange(queue, 1, 11)], min_tasks=3)]
     [(1, 4), (4, 7), (7, 11)]
     """
-    pieces = [each for each in ranges if each.size > 0]
+    parts = [each for each in ranges if each.size > 0]
     if max_messages is not None:
-        pieces = [piece for each in pieces for piece in _cut(each, -(-each.size // max_messages))]
-    if min_tasks is not None and min_tasks > len(pieces):
-        pieces = _spread(pieces, min_tasks)
-    return pieces
+        parts = [part for each in parts for part in _cut(each, -(-each.size // max_messages))]
+    if min_tasks is not None and min_tasks > len(parts):
+        parts = _spread(parts, min_tasks)
+    return parts
 
 
 def _spread(ranges: Sequence[OffsetRange], min_tasks: int) -> list[OffsetRange]:
@@ -49,9 +49,9 @@ def _spread(ranges: Sequence[OffsetRange], min_tasks: int) -> list[OffsetRange]:
     rest = total - sum(each.size for each in small)
     tasks = max(min_tasks - len(small), 1)
     return [
-        piece
+        part
         for each in ranges
-        for piece in ([each] if each.queue in whole else _cut(each, _share(each.size, rest, tasks)))
+        for part in ([each] if each.queue in whole else _cut(each, _share(each.size, rest, tasks)))
     ]
 
 
@@ -60,14 +60,14 @@ def _share(size: int, total: int, tasks: int) -> int:
     return max(math.floor(size / total * tasks + 0.5), 1)
 
 
-def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Even, contiguous pieces; what does not divide goes to the later ones."""
-    pieces: list[OffsetRange] = []
+def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    """Cut into even, contiguous parts; the remainder goes to the later ones."""
+    parts: list[OffsetRange] = []
     start = whole.start
-    for index in range(parts):
-        size = (whole.end - start) // (parts - index)
+    for index in range(count):
+        size = (whole.end - start) // (count - index)
         end = LogicalOffset(start + size)
         if size > 0:
-            pieces.append(OffsetRange(whole.queue, start, end))
+            parts.append(OffsetRange(whole.queue, start, end))
         start = end
-    return pieces
+    return parts

@@ -1,9 +1,13 @@
-"""Where to start and where to end: what the user means, and how it becomes numbers.
+"""startingOffsets and endingOffsets: what the user means, and how it becomes numbers.
 
-A Position is the user's intent. Resolution takes plain values only: the bounds of every queue, the
-broker's answers to the timestamps that `times_needed` lists, and the group's offsets. A timestamp
-means the first message stored at or after it; the broker answers with a queue's end when there is
-none.
+An OffsetSpec is the user's intent. Resolution takes plain values only: the bounds of every queue,
+the broker's answers to the timestamps that `times_needed` lists, and the group's offsets. A
+timestamp means the first message stored at or after it; the broker answers with a queue's end when
+there is none.
+
+A stream resolves its start once, to numbers (`resolve_start`), which Spark's offset log then keeps.
+A batch read leaves earliest and latest open until a task reads (`late_bound_start`,
+`late_bound_end`): see bounded.py.
 """
 
 from __future__ import annotations
@@ -50,7 +54,7 @@ class AtTimes:
 
 @dataclass(frozen=True)
 class AtGroup:
-    """Where a consumer group stands; earliest for queues that it never read."""
+    """The committed offsets of a consumer group; earliest for queues that it never read."""
 
     group: str
 
@@ -60,7 +64,7 @@ OffsetSpec = Earliest | Latest | AtOffsets | AtTime | AtTimes | AtGroup
 
 @dataclass(frozen=True)
 class Answers:
-    """What the broker was asked on behalf of a position."""
+    """The broker's answers that resolving an OffsetSpec needs."""
 
     by_time: Mapping[QueueRef, LogicalOffset] = field(default_factory=dict)
     of_group: Mapping[QueueRef, LogicalOffset] = field(default_factory=dict)
@@ -68,10 +72,10 @@ class Answers:
 
 @dataclass(frozen=True)
 class Start:
-    """Resolved starts.
+    """The resolved start of a stream.
 
-    `is_movable` when a second resolution could jump over unread messages; `given` are the queues
-    whose number the user wrote, so that no resolution can change it.
+    `is_movable`: a second resolution could jump over unread messages. `given`: the queues whose
+    number the user wrote, which no resolution can change.
     """
 
     offsets: dict[QueueRef, LogicalOffset]
@@ -79,45 +83,45 @@ class Start:
     given: frozenset[QueueRef] = frozenset()
 
 
-def times_needed(position: OffsetSpec, queues: Collection[QueueRef]) -> dict[QueueRef, int]:
-    """The timestamps (ms) that the broker must turn into offsets before resolution."""
-    if isinstance(position, AtTime):
-        return dict.fromkeys(queues, position.timestamp_ms)
-    if isinstance(position, AtTimes):
-        return position.numbers.on(queues)
+def times_needed(spec: OffsetSpec, queues: Collection[QueueRef]) -> dict[QueueRef, int]:
+    """Return the timestamps (ms) that the broker must turn into offsets before resolution."""
+    if isinstance(spec, AtTime):
+        return dict.fromkeys(queues, spec.timestamp_ms)
+    if isinstance(spec, AtTimes):
+        return spec.numbers.on(queues)
     return {}
 
 
 def resolve_start(
-    position: OffsetSpec,
+    spec: OffsetSpec,
     bounds: Mapping[QueueRef, Bounds],
     answers: Answers,
     *,
     late_is_latest: bool = False,
 ) -> Start:
-    """Offsets to begin at, for exactly the queues in `bounds`.
+    """Return the offsets to begin at, for exactly the queues in `bounds`.
 
     `late_is_latest` decides what happens to a queue without a message as young as the timestamp:
     begin at its end, or refuse.
     """
-    symbolic = _symbolic(position, bounds, answers, late_is_latest=late_is_latest)
+    symbolic = _symbolic(spec, bounds, answers, late_is_latest=late_is_latest)
     return Start(
         {queue: _number(value, bounds[queue]) for queue, value in symbolic.items()},
-        isinstance(position, AtGroup) or LATEST in symbolic.values(),
-        frozenset(symbolic if isinstance(position, AtOffsets) else ())
+        isinstance(spec, AtGroup) or LATEST in symbolic.values(),
+        frozenset(symbolic if isinstance(spec, AtOffsets) else ())
         - {queue for queue, value in symbolic.items() if value < 0},
     )
 
 
 def late_bound_start(
-    position: OffsetSpec,
+    spec: OffsetSpec,
     bounds: Mapping[QueueRef, Bounds],
     answers: Answers,
     *,
     late_is_latest: bool = False,
 ) -> dict[QueueRef, LogicalOffset | None]:
-    """As resolve_start, but earliest stays open (None), to be found out when reading."""
-    symbolic = _symbolic(position, bounds, answers, late_is_latest=late_is_latest)
+    """Return the offsets to begin at; earliest stays open (None) until a task reads."""
+    symbolic = _symbolic(spec, bounds, answers, late_is_latest=late_is_latest)
     return {
         queue: None if value == EARLIEST else _number(value, bounds[queue])
         for queue, value in symbolic.items()
@@ -125,10 +129,10 @@ def late_bound_start(
 
 
 def late_bound_end(
-    position: OffsetSpec, bounds: Mapping[QueueRef, Bounds], answers: Answers
+    spec: OffsetSpec, bounds: Mapping[QueueRef, Bounds], answers: Answers
 ) -> dict[QueueRef, LogicalOffset | None]:
-    """Offsets to end before; latest stays open (None), as does a timestamp without a match."""
-    symbolic = _symbolic(position, bounds, answers, late_is_latest=True)
+    """Return the offsets to end before; open (None) for latest or a timestamp without a match."""
+    symbolic = _symbolic(spec, bounds, answers, late_is_latest=True)
     return {
         queue: None if value == LATEST else _number(value, bounds[queue])
         for queue, value in symbolic.items()
@@ -136,15 +140,15 @@ def late_bound_end(
 
 
 def _symbolic(
-    position: OffsetSpec,
+    spec: OffsetSpec,
     bounds: Mapping[QueueRef, Bounds],
     answers: Answers,
     *,
     late_is_latest: bool,
 ) -> dict[QueueRef, int]:
-    """Per queue, in order: an offset, or EARLIEST or LATEST."""
+    """Return an offset, EARLIEST or LATEST per queue, in queue order."""
     queues = sorted(bounds)
-    match position:
+    match spec:
         case Earliest():
             return dict.fromkeys(queues, EARLIEST)
         case Latest():
@@ -155,7 +159,7 @@ def _symbolic(
         case AtGroup():
             return {queue: answers.of_group.get(queue, EARLIEST) for queue in queues}
         case AtTime() | AtTimes():
-            times = times_needed(position, queues)
+            times = times_needed(spec, queues)
             found = {queue: answers.by_time[queue] for queue in queues}
     late = [queue for queue in queues if found[queue] >= bounds[queue].latest]
     if late and not late_is_latest:

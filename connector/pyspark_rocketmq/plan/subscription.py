@@ -1,4 +1,4 @@
-"""Which queues a query reads: by topic names, by a pattern, or one by one.
+"""subscribe, subscribePattern and assign: which queues a query reads.
 
 A subscription is asked twice: which of the existing topics it needs offsets of, and which of their
 queues it reads. Patterns are searched, not anchored, and never match system topics, which can still
@@ -17,7 +17,7 @@ from pyspark_rocketmq.errors import option_errors
 from pyspark_rocketmq.options import names
 from pyspark_rocketmq.plan.offsets import QueueKey
 
-# A broker makes these beside the ones that have the same name everywhere.
+# System topics named after the default cluster; is_system_topic knows those with fixed names.
 CLUSTER_TOPICS = frozenset(
     {"DefaultCluster", "DefaultCluster_REPLY_TOPIC", "DefaultHeartBeatSyncerTopic"}
 )
@@ -31,12 +31,12 @@ class Topics:
     topics: tuple[str, ...]
 
     def needed(self, existing: Collection[str]) -> list[str]:
-        """The topics whose queues must be looked up; all of them, whether they exist or not."""
+        """Return the topics to look up: all of them, whether they exist or not."""
         del existing
         return sorted(self.topics)
 
     def select(self, queues: Iterable[QueueRef]) -> list[QueueRef]:
-        """The queues to read, sorted."""
+        """Return the queues to read, sorted."""
         return sorted(queue for queue in queues if queue.topic in self.topics)
 
 
@@ -48,7 +48,7 @@ class Pattern:
     text: str
 
     def needed(self, existing: Collection[str]) -> list[str]:
-        """The existing topics that match, without system topics; none is legal."""
+        """Return the existing topics that match, without system topics; perhaps none."""
         found = re.compile(self.text).search
         return sorted(
             topic
@@ -57,7 +57,7 @@ class Pattern:
         )
 
     def select(self, queues: Iterable[QueueRef]) -> list[QueueRef]:
-        """The queues to read, sorted; a broker's topic named after itself is its own."""
+        """Return the queues to read, sorted; not of the system topic named after its broker."""
         return sorted(queue for queue in queues if queue.topic != queue.broker_name)
 
 
@@ -69,12 +69,12 @@ class Assigned:
     keys: frozenset[QueueKey]
 
     def needed(self, existing: Collection[str]) -> list[str]:
-        """The topics named in the assignment."""
+        """Return the topics named in the assignment."""
         del existing
         return sorted({key.topic for key in self.keys})
 
     def select(self, queues: Iterable[QueueRef]) -> list[QueueRef]:
-        """The queues that are both assigned and there, sorted."""
+        """Return the queues that are both assigned and there, sorted."""
         present = list(queues)
         self._refuse_ambiguity(present)
         anywhere = {(key.topic, key.queue_id) for key in self.keys if not key.broker_name}

@@ -1,9 +1,18 @@
-"""Which batch a task is writing: what makes a repeat recognisable.
+"""The identity of a write: which batch a task is writing, so that a repeat is recognised.
 
-Spark tells tasks, through local properties, which query and batch they belong to; a replay after a
-crash has the same two. That holds for a streaming sink and for a batch write inside `foreachBatch`,
-where the option `txnName`, or else `topic`, keeps several writes of one batch apart. A plain save
-has no identity but the one that the user gives it with `txnId`.
+Spark tells tasks, through local properties, the query id and the batch id. Both are in the
+checkpoint, so a restarted query that replays a batch has the ids of the first time; only the run
+id is new. The broker keeps one decision per identity: a task of a replay finds it and stores
+nothing (task.py), and the driver's commit is answered "already done" (commit.py).
+
+| write | batch is known by | replayed with the same batch id |
+| --- | --- | --- |
+| `writeStream.format("rocketmq")` | query id, batch id, `txnName` | adds nothing |
+| `write` inside `foreachBatch` | query id, batch id, `txnName` or else `topic` | adds nothing |
+| `write` with `txnId` | `txnId`, `txnName` | adds nothing |
+| `write` without | a fresh UUID | is another batch: written again |
+
+A query that starts with a new checkpoint has a new query id, and so writes its batches again.
 """
 
 from __future__ import annotations
@@ -26,7 +35,10 @@ RUN_ID = "spark.jobGroup.id"
 
 @dataclass(frozen=True)
 class WriteIdentity:
-    """The batch, the run of the query that writes it, and whether it may ever come again."""
+    """The batch, the run of the query that writes it, and whether it may ever come again.
+
+    `may_repeat` False lets the broker forget the decision: no other write can have this identity.
+    """
 
     batch: BatchRef
     run: str
@@ -34,12 +46,12 @@ class WriteIdentity:
 
 
 def fresh_save_id() -> str:
-    """A name for a plain save that no other has."""
+    """Return a name for a plain save that no other save has."""
     return uuid.uuid4().hex
 
 
 def stream_identity(options: SinkOptions, properties: Callable[[str], str | None]) -> WriteIdentity:
-    """The batch of a streaming sink's task, by its local properties."""
+    """Return the identity of a streaming sink's batch, from a task's local properties."""
     query, batch = properties(QUERY_ID), properties(BATCH_ID)
     assert query is not None, "Spark sets the query's id for every task of a stream"
     assert batch is not None, "Spark sets the batch's id for every task of a stream"
@@ -50,7 +62,7 @@ def stream_identity(options: SinkOptions, properties: Callable[[str], str | None
 def batch_identity(
     options: SinkOptions, save_id: str, properties: Callable[[str], str | None]
 ) -> WriteIdentity:
-    """The batch of a batch write's task: of `foreachBatch`, or a save of its own."""
+    """Return the identity of a batch write: one of a `foreachBatch`, or a save of its own."""
     query, batch = properties(QUERY_ID), properties(BATCH_ID)
     if query is not None and batch is not None:
         # Without a name, writes to different topics are still different writes.

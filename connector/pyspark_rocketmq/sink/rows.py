@@ -1,20 +1,23 @@
 """Rows to messages: Arrow batches to the columns that a broker appends, without a loop over rows.
 
-What is wrong with a single row is found here, in the task; the error names the first value that
-can't be stored, and nothing of the batch becomes visible.
+`task.py` calls `Composer.compose` and hands the MessageBatch to the broker. `texts.py` checks and
+joins keys, tags and properties; `schema.py` has found the columns, on the driver.
+
+A row that can't be stored is refused here, in the task: the error names the first such value, and
+with exactly-once delivery nothing of the batch becomes visible.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.codec.compression import Compression, compress, compression_flags
+from broker_core.codec.compression import compress, compression_flags
 from broker_core.codec.hashing.java import index_hashes, java_hashes
 from broker_core.codec.ids import UNIQUE_ID_CHARS, UniqueIds
 from broker_core.codec.message_batch import MessageBatch
@@ -46,21 +49,22 @@ if TYPE_CHECKING:
 DEFAULT_GROUP = "pyspark-rocketmq-sink"
 
 QueueCounts = Callable[[str], int]
-"""How many queues of a topic can be written to; raises for a topic that does not exist."""
+"""Returns how many queues of a topic can be written to; raises if the topic does not exist."""
 
 _LEVELS = len(DELAY_LEVELS_SECONDS)
 
 
 def now_ms() -> int:
-    """The wall clock."""
+    """Return milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 class Composer:
-    """Makes messages of one task's rows; keeps its place in the round of queues.
+    """Composes the messages of one task's rows.
 
-    `first` is where the round begins, so that tasks do not all begin with queue 0.
-    `is_transactional`: the messages will be prepared, not sent.
+    Rows without shardingKey and queueId go to the topic's queues in turn. `first` is the queue to
+    begin with, so that tasks do not all begin with queue 0; the turn goes on from call to call.
+    `is_transactional`: the messages will be prepared, not sent, and get the properties for it.
     """
 
     def __init__(
@@ -84,10 +88,11 @@ class Composer:
         self._clock_ms = clock_ms
 
     def compose(self, rows: pa.RecordBatch) -> MessageBatch:
-        """The messages of some rows, in their order."""
+        """Return the messages of some rows, in their order."""
         count = rows.num_rows
         topics = self._topics(rows)
         now = self._clock_ms()
+        # Check bodies before asking for queues, which may create a topic.
         bodies, sys_flags = self._bodies(rows, topics)
         queue_ids = self._queue_ids(rows, topics)
         pairs = self._pairs(rows, topics, now)
@@ -110,7 +115,7 @@ class Composer:
             sys_flags=sys_flags,
         )
 
-    # Where to
+    # Topic and queue
 
     def _topics(self, rows: pa.RecordBatch) -> TopicColumn:
         if self._columns.topic is None:
@@ -122,6 +127,7 @@ class Composer:
         return TopicColumn(coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int32))
 
     def _queue_ids(self, rows: pa.RecordBatch, topics: TopicColumn) -> NDArray[np.int32]:
+        """Choose each row's queue: by queueId, else by the hash of shardingKey, else in turn."""
         counts = np.array([self._queue_counts(name) for name in topics.names], dtype=np.int64)
         queue_ids = self._round(topics, counts)
         if self._columns.sharding_key is not None:
@@ -130,19 +136,19 @@ class Composer:
             hashes = index_hashes(java_hashes(keys.fill_null(""))).astype(np.int64)
             queue_ids = np.where(has_key, hashes % counts[topics.codes], queue_ids)
         if self._columns.queue_id is not None:
-            given = rows.column(self._columns.queue_id)
-            is_given = given.is_valid().to_numpy(zero_copy_only=False)
-            numbers = given.fill_null(0).to_numpy().astype(np.int64)
-            wrong = is_given & ((numbers < 0) | (numbers >= counts[topics.codes]))
+            chosen = rows.column(self._columns.queue_id)
+            is_chosen = chosen.is_valid().to_numpy(zero_copy_only=False)
+            numbers = chosen.fill_null(0).to_numpy().astype(np.int64)
+            wrong = is_chosen & ((numbers < 0) | (numbers >= counts[topics.codes]))
             if wrong.any():
                 row = int(wrong.argmax())
                 limit = int(counts[topics.codes[row]])
                 raise sink_errors.queue_out_of_range(topics.of(row), int(numbers[row]), limit)
-            queue_ids = np.where(is_given, numbers, queue_ids)
+            queue_ids = np.where(is_chosen, numbers, queue_ids)
         return queue_ids.astype(np.int32)
 
     def _round(self, topics: TopicColumn, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Each topic's queues in turn, going on where the last rows ended."""
+        """Return each topic's queues in turn, going on where the rows before ended."""
         queue_ids = np.empty(len(topics.codes), dtype=np.int64)
         for code, name in enumerate(topics.names):
             rows = slice(None) if len(topics.names) == 1 else np.flatnonzero(topics.codes == code)
@@ -153,7 +159,7 @@ class Composer:
             self._sent[name] = start + number
         return queue_ids
 
-    # What
+    # Body and properties
 
     def _bodies(
         self, rows: pa.RecordBatch, topics: TopicColumn
@@ -172,8 +178,8 @@ class Composer:
     def _compressed(
         self, bodies: pa.Array, lengths: NDArray[np.int64]
     ) -> tuple[pa.Array, NDArray[np.int32] | int]:
-        """Bodies from the threshold on, compressed one by one: no kernel does many."""
-        kind = cast("Compression", self._options.compression)
+        """Compress the bodies from the threshold on, one by one: no kernel compresses many."""
+        kind = self._options.compression
         large = np.flatnonzero(lengths >= max(1, self._options.compression_threshold_bytes))
         if kind == "none" or not len(large):
             return bodies, 0
@@ -187,7 +193,7 @@ class Composer:
     def _pairs(
         self, rows: pa.RecordBatch, topics: TopicColumn, now: int
     ) -> list[tuple[str, pa.Array | str | None]]:
-        """The properties that RocketMQ knows, in stored order."""
+        """Return the properties that RocketMQ itself reads, in stored order."""
         columns = self._columns
         pairs: list[tuple[str, pa.Array | str | None]] = []
         if self._is_transactional:
@@ -205,7 +211,7 @@ class Composer:
         return pairs
 
     def _keys(self, count: int, now: int) -> pa.Array:
-        """A fresh unique key for every message."""
+        """Return a fresh unique key for every message."""
         made = self._unique_ids.make(count, now)
         offsets = regular_offsets(count, UNIQUE_ID_CHARS)
         return pa.Array.from_buffers(pa.binary(), count, [None, offsets, pa.py_buffer(made)])
@@ -215,10 +221,10 @@ class Composer:
             return None
         return user_properties(rows.column(self._columns.properties), topics)
 
-    # When
+    # Delay
 
     def _delay_levels(self, rows: pa.RecordBatch, topics: TopicColumn) -> NDArray[np.int64] | None:
-        """Each message's delay level, 0 for none; None if no message has one."""
+        """Return each message's delay level, 0 for none; None if no message has one."""
         if self._columns.delay_level is None:
             return None
         levels = rows.column(self._columns.delay_level).fill_null(0).to_numpy().astype(np.int64)
@@ -232,7 +238,7 @@ class Composer:
 def _delay_properties(
     levels: NDArray[np.int64], topics: TopicColumn, queue_ids: NDArray[np.int32]
 ) -> pa.Array:
-    """What a delayed message carries to find its way later; nothing for the others."""
+    """Return the delay level and real destination of delayed messages; empty for the others."""
     none = pa.array(levels == 0)
 
     def where_delayed(texts: pa.Array) -> pa.Array:
@@ -250,7 +256,11 @@ def _delay_properties(
 def _delayed(
     levels: NDArray[np.int64], topics: TopicColumn, queue_ids: NDArray[np.int32]
 ) -> tuple[list[str], NDArray[np.int32], NDArray[np.int32]]:
-    """Topics and queues with the delayed messages sent to the schedule topic first."""
+    """Return topics, topic codes and queues with delayed messages sent to the schedule topic.
+
+    The broker delivers them to their real destination when the delay is over: delay level N waits
+    in queue N - 1.
+    """
     is_delayed = levels > 0
     schedule = np.int32(len(topics.names))
     codes = np.where(is_delayed, schedule, topics.codes).astype(np.int32)

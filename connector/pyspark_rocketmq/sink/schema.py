@@ -1,7 +1,7 @@
-"""The columns of the sink: which of a DataFrame's columns say what of a message.
+"""The columns of the sink: which of a DataFrame's columns becomes which part of a message.
 
-Names match exactly; other columns are ignored. Everything that is wrong for every row is refused
-here, on the driver, before any task runs.
+Names match exactly; other columns are ignored. `writer.py` calls `sink_columns` on the driver, so
+that a wrong column is refused before any task runs; single rows are checked in rows.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROPERTIES, QUEUE_ID = "properties", "queueId"
 SHARDING_KEY, DELAY_LEVEL = "shardingKey", "delayLevel"
 
 ALIASES = {BODY: "value", KEYS: "key"}
-"""Kafka's names for the same things."""
+"""Names that the Kafka sink gives these columns."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def sink_columns(schema: StructType, topic_option: str | None) -> SinkColumns:
 def _column(
     schema: StructType, name: str, expected: str, is_right: Callable[[DataType], bool]
 ) -> str | None:
-    """The column of a name or its alias, checked for its type."""
+    """Return the column of a name or its alias, checked for its type; None if there is none."""
     fields = {field.name: field for field in schema.fields}
     alias = ALIASES.get(name)
     if name in fields and alias in fields:
@@ -102,7 +102,7 @@ def _is_int(kind: DataType) -> bool:
 
 
 def _is_properties(kind: DataType) -> bool:
-    """A map of text to text, or the array of pairs that Kafka's headers are."""
+    """Return True for a map of text to text, or for an array of pairs, as Kafka's headers are."""
     if isinstance(kind, MapType):
         return _is_text(kind.keyType) and _is_text(kind.valueType)
     if not (isinstance(kind, ArrayType) and isinstance(kind.elementType, StructType)):

@@ -1,12 +1,24 @@
-"""Writing in a task: rows are composed and handed to the broker, a few megabytes at a time.
+"""Writing in a task: rows become messages and go to the broker, at most 48 MiB at a time.
 
-While some are being written, the next are read and composed (broker_core/concurrency.py).
+`writer.py` calls `write_rows`. `rows.py` composes messages; the broker prepares or appends them.
+The SinkMessage that the task returns travels to the driver, to `commit.py`. While one append is
+under way, the next rows are read and composed (broker_core/concurrency.py).
 
-Exactly once: they become half messages, invisible, under an attempt id that only this call of
-`write` ever has; what the task returns says where they lie, and the driver decides. A task that
-fails, loses a race or is forgotten leaves half messages that nobody will ever see.
+**Exactly once.** Messages become half messages: durable, invisible, under an attempt id that only
+this call of `write` ever has. The receipt that the task returns names them, and the driver's
+decision on the batch names receipts. A half message that no decision names never becomes visible:
 
-At least once: they are sent at once, in one pass.
+- A task dies in `write`: its half messages stay behind. Spark starts another attempt, which
+  prepares all rows anew under an id of its own and returns its own receipt.
+- Two attempts run at once (speculation): both prepare everything. Spark passes on one receipt.
+- The batch is replayed after a restart, with the same batch id: if it is committed, the task checks
+  its rows and stores nothing; if not, it prepares them anew.
+
+In every case the broker's check-back rolls the abandoned half messages back later. An attempt id
+has host, process and a random number in it: partition and attempt numbers repeat after a restart.
+
+**At least once.** Messages are sent at once and are visible before the task ends. A task that dies
+leaves the rows it has sent, and the next attempt sends all of them again.
 """
 
 from __future__ import annotations
@@ -40,13 +52,13 @@ if TYPE_CHECKING:
 
 APPEND_ROWS = 250_000
 APPEND_BYTES = 48 << 20
-"""With what a record adds to a row, this stays below what a remote core takes in one append."""
+"""With the header and properties of each record, this stays below a remote core's append limit."""
 ACTION = "write messages"
 
 
 @dataclass(frozen=True)
 class SinkMessage(WriterCommitMessage):
-    """What a task tells the driver. Without a receipt the messages are sent already."""
+    """A task's answer to the driver. Without a receipt the messages are sent already."""
 
     rows: int
     receipt: Receipt | None = None
@@ -62,7 +74,10 @@ def write_rows(
     *,
     task: int,
 ) -> SinkMessage:
-    """Write a task's rows; `identity` None sends them at once."""
+    """Write a task's rows: prepare them under `identity`, or send them if it is None.
+
+    `task` is the partition's number; tasks begin with different queues by it.
+    """
     client = options.client
     tune_worker()
     try:
@@ -105,12 +120,14 @@ def _prepare(
 ) -> SinkMessage:
     transactions = require_transactions(broker, options)
     unique_ids = UniqueIds()
+    # The attempt id begins the unique key of each of its messages: it costs no byte per message.
     attempt = unique_ids.make(1)[0, :MAKER_CHARS].tobytes().decode("ascii")
     prepared: list[Prepared] = []
     count = 0
 
     def prepare(messages: MessageBatch) -> None:
-        # A replay of a batch that is committed need not be stored again; it is still checked.
+        # A replay of a committed batch is not stored again. Its rows are composed all the same, so
+        # that a row that can't be stored fails as it did the first time.
         if not prepared and transactions.is_batch_decided(identity.batch):
             return
         prepared.append(
@@ -136,7 +153,7 @@ def _prepare(
 
 
 def require_transactions(broker: Broker, options: SinkOptions) -> BrokerTransactions:
-    """The broker's transactions; OptionError if it has none."""
+    """Return the broker's transactions; OptionError if it has none."""
     if not isinstance(broker, TransactionalBroker):
         reason = "it has no transactions that it decides itself."
         raise sink_errors.exactly_once_unsupported(options.client.address, reason)
@@ -144,21 +161,21 @@ def require_transactions(broker: Broker, options: SinkOptions) -> BrokerTransact
 
 
 class TopicQueues:
-    """How many queues of a topic can be written to; asked once per task and topic.
+    """The number of a topic's queues that can be written to; asked once per task and topic.
 
-    `settle` is called before the broker is asked: it may be busy in another thread.
+    `wait` ends when no append is under way: a broker is not thread-safe.
     """
 
-    def __init__(self, broker: Broker, options: SinkOptions, settle: Callable[[], None]) -> None:
+    def __init__(self, broker: Broker, options: SinkOptions, wait: Callable[[], None]) -> None:
         self._broker = broker
         self._options = options
-        self._settle = settle
+        self._wait = wait
         self._known: dict[str, int] = {}
 
     def __call__(self, topic: str) -> int:
-        """The number of queues; a missing topic is made if the options say so."""
+        """Return the number of queues; a missing topic is made if `createTopic` says so."""
         if topic not in self._known:
-            self._settle()
+            self._wait()
             self._known[topic] = self._ask(topic)
         return self._known[topic]
 

@@ -1,4 +1,9 @@
-"""Texts of messages on their way out: keys, tags and properties, checked and joined by column."""
+"""Keys, tags and user properties of outgoing messages, checked and joined column by column.
+
+RocketMQ stores properties as one text with 0x01 and 0x02 between names and values, and keys as one
+property with spaces between them; a text with a separator in it can't be stored. `rows.py` calls
+these functions. Each looks at whole columns first and at single texts only to name the wrong one.
+"""
 
 from __future__ import annotations
 
@@ -41,18 +46,18 @@ _SEPARATORS = "contains a character that RocketMQ separates properties with (0x0
 
 @dataclass(frozen=True)
 class TopicColumn:
-    """The topic of every row, for messages about rows."""
+    """The topic of every row: an index into `names` per row."""
 
     names: list[str]
     codes: NDArray[np.int32]
 
     def of(self, row: int) -> str:
-        """One row's topic."""
+        """Return one row's topic."""
         return self.names[int(self.codes[row])]
 
 
 def refuse_separators(texts: pa.Array, what: str, topics: TopicColumn) -> pa.Array:
-    """The texts as they are; WriteError for one with a character that would end it early."""
+    """Return the texts unchanged; WriteError for one with a separator of properties in it."""
     row = _first_with_separator(texts)
     if row is not None:
         raise sink_errors.illegal_text(topics.of(row), what, texts[row].as_py(), _SEPARATORS)
@@ -60,25 +65,22 @@ def refuse_separators(texts: pa.Array, what: str, topics: TopicColumn) -> pa.Arr
 
 
 def joined_keys(keys: pa.Array, topics: TopicColumn) -> pa.Array:
-    """Keys as they are stored: between single spaces, whether they come as text or as array."""
+    """Return keys as stored, separated by single spaces, from a column of texts or of arrays."""
     if not pa.types.is_list(keys.type):
         return refuse_separators(keys, "the keys", topics)
     elements, rows = _elements(keys)
     bad = pc.or_(pc.match_substring(elements, KEY_SEPARATOR), pc.equal(elements, ""))
     bad = np.asarray(bad.fill_null(False))
     if bad.any():
-        place = int(bad.argmax())
+        index = int(bad.argmax())
         why = "is empty or contains a space, which separates keys"
         raise sink_errors.illegal_text(
-            topics.of(int(rows[place])), "the key", elements[place].as_py(), why
+            topics.of(int(rows[index])), "the key", elements[index].as_py(), why
         )
-    place_or_none = _first_with_separator(elements)
-    if place_or_none is not None:
+    wrong = _first_with_separator(elements)
+    if wrong is not None:
         raise sink_errors.illegal_text(
-            topics.of(int(rows[place_or_none])),
-            "the key",
-            elements[place_or_none].as_py(),
-            _SEPARATORS,
+            topics.of(int(rows[wrong])), "the key", elements[wrong].as_py(), _SEPARATORS
         )
     if elements.null_count:
         keys = _without_null_elements(keys, elements, rows)
@@ -86,7 +88,7 @@ def joined_keys(keys: pa.Array, topics: TopicColumn) -> pa.Array:
 
 
 def user_properties(column: pa.Array, topics: TopicColumn) -> pa.Array:
-    """The users' properties as a map column; WriteError for one that RocketMQ would refuse."""
+    """Return the users' properties as a map column; WriteError for one that can't be stored."""
     properties = column if pa.types.is_map(column.type) else _as_map(column)
     bounds = _bounds(properties)
     first, last = int(bounds[0]), int(bounds[-1])
@@ -98,16 +100,16 @@ def user_properties(column: pa.Array, topics: TopicColumn) -> pa.Array:
     )
     _refuse_reserved(np.asarray(reserved), names, rows, topics)
     for texts, what in ((names, "a property named"), (values, "a property whose value is")):
-        place = _first_with_separator(texts)
-        if place is not None:
-            topic = topics.of(int(rows[place]))
-            raise sink_errors.illegal_text(topic, what, texts[place].as_py(), _SEPARATORS)
+        index = _first_with_separator(texts)
+        if index is not None:
+            topic = topics.of(int(rows[index]))
+            raise sink_errors.illegal_text(topic, what, texts[index].as_py(), _SEPARATORS)
         empty = np.asarray(pc.equal(texts, "").fill_null(False))
         if empty.any():
-            place = int(empty.argmax())
-            name = names[place].as_py()
+            index = int(empty.argmax())
+            name = names[index].as_py()
             why = "is empty, or has an empty value, which no reader would ever see; leave it out"
-            topic = topics.of(int(rows[place]))
+            topic = topics.of(int(rows[index]))
             raise sink_errors.illegal_text(topic, "the property", name, why)
     return properties
 
@@ -116,14 +118,14 @@ def _refuse_reserved(
     reserved: NDArray[np.bool_], names: pa.Array, rows: NDArray[np.int64], topics: TopicColumn
 ) -> None:
     if reserved.any():
-        place = int(reserved.argmax())
-        name = names[place].as_py()
-        topic = topics.of(int(rows[place]))
+        index = int(reserved.argmax())
+        name = names[index].as_py()
+        topic = topics.of(int(rows[index]))
         raise sink_errors.reserved_property(topic, name, _COLUMN_OF.get(name))
 
 
 def _as_map(column: pa.Array) -> pa.Array:
-    """An array of (key, value) pairs as a map."""
+    """Return an array of (key, value) pairs as a map."""
     pairs = column.values
     offsets = column.offsets
     keys, values = pairs.field("key"), pairs.field("value").cast(pa.string())
@@ -131,13 +133,13 @@ def _as_map(column: pa.Array) -> pa.Array:
 
 
 def _bounds(lists: pa.Array) -> NDArray[np.int64]:
-    """Where each row's elements begin in the values, and where the last ends."""
+    """Return where each row's elements begin among the values, and where the last row's end."""
     bounds: NDArray[np.int64] = lists.offsets.to_numpy().astype(np.int64)
     return bounds
 
 
 def _row_of_each(bounds: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which row each element belongs to."""
+    """Return the row that each element belongs to."""
     return np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
 
 
@@ -157,14 +159,15 @@ def _without_null_elements(
 
 
 def _first_with_separator(texts: pa.Array) -> int | None:
-    """The first text that contains 0x01 or 0x02."""
+    """Return the index of the first text that contains 0x01 or 0x02; None if none does."""
     data, starts, lengths = spans_of(texts)
     if not len(starts):
         return None
+    # One pass over the bytes clears nearly every column. A hit may lie under a null, whose bytes
+    # count here too, so the texts themselves decide.
     begin, end = int(starts[0]), int(starts[-1] + lengths[-1])
-    stretch = data[begin:end]
-    suspects = (stretch == 1) | (stretch == _LAST_SEPARATOR)
-    if not suspects.any():
+    data = data[begin:end]
+    if not ((data == 1) | (data == _LAST_SEPARATOR)).any():
         return None
     found = pc.match_substring_regex(texts, "[\x01\x02]").fill_null(False)
     hits = np.asarray(found)

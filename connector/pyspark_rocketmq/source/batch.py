@@ -1,7 +1,11 @@
-"""Spark's batch reader: plans pieces of queues once, reads them in tasks.
+"""Spark's batch reader: `spark.read.format("rocketmq")`.
+
+On the driver, `partitions` plans ranges of queues once per DataFrame, with the functions of
+`plan/`: starting_offsets, pushdown, bounded. In a task, `read` goes to `partition_reader.py`, or to
+`lookup.py` where the index can answer.
 
 With `filterPushdown` the reader takes filters from Spark. It is a class of its own, because Spark
-refuses any reader that could take filters while its own switch is off.
+refuses any reader that could take filters while Spark's own switch is off.
 """
 
 from __future__ import annotations
@@ -38,70 +42,72 @@ class RocketMQReader(DataSourceReader):
         self._pushed = Pushed()
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks, planned once per DataFrame; open ends are resolved in the task."""
+        """Plan the tasks, once per DataFrame; open ends are resolved in the task."""
         client = self._options.client
-        # Kept by this process for the next query, unless it fails.
-        queues = OffsetReader(
+        # The cached broker serves this process's next query too; only a failed one is dropped.
+        offset_reader = OffsetReader(
             lambda: client_cache.cached_reader(client),
             client.address,
             self._options.retry,
             SystemClock(),
             let_go=lambda _: client_cache.forget(client),
         )
-        return self._plan(queues)
+        return self._plan(offset_reader)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of a task; a read without any queue has one task with nothing in it."""
+        """Yield the messages of a task; Spark plans one empty task for a read without queues."""
         if isinstance(partition, LookupPartition):
             return read_lookup(self._options, partition, self._filter())
         if isinstance(partition, QueuePartition):
-            return read_partition(self._options, partition.piece, self._filter())
+            return read_partition(self._options, partition.value, self._filter())
         return iter(())
 
-    def _plan(self, queues: OffsetReader) -> list[InputPartition]:
+    def _plan(self, offset_reader: OffsetReader) -> list[InputPartition]:
         options = self._options
         assert options.starting is not None, "options were not prepared for a batch"
         assert options.ending is not None, "options were not prepared for a batch"
-        bounds = queues.bounds(options.subscription)
+        bounds = offset_reader.bounds(options.subscription)
         starts = late_bound_start(
             options.starting,
             bounds,
-            queues.answers(options.starting, bounds.keys()),
+            offset_reader.answers(options.starting, bounds.keys()),
             late_is_latest=options.late_is_latest,
         )
-        ends = late_bound_end(options.ending, bounds, queues.answers(options.ending, bounds.keys()))
-        pieces = plan_queue_ranges(starts, ends, bounds, self._pushed)
-        pieces = narrow_by_time(pieces, self._pushed, bounds, queues)
+        ends = late_bound_end(
+            options.ending, bounds, offset_reader.answers(options.ending, bounds.keys())
+        )
+        ranges = plan_queue_ranges(starts, ends, bounds, self._pushed)
+        ranges = narrow_by_time(ranges, self._pushed, bounds, offset_reader)
         if self._pushed.lookup is not None:
-            return self._lookups(pieces)
-        cut = split_queue_ranges(
-            pieces,
+            return self._lookups(ranges)
+        parts = split_queue_ranges(
+            ranges,
             bounds,
             min_tasks=options.min_partitions,
             max_messages=options.max_records_per_partition,
         )
-        return [QueuePartition.of_piece(piece) for piece in cut]
+        return [QueuePartition(part) for part in parts]
 
-    def _lookups(self, pieces: list[QueueRange]) -> list[InputPartition]:
+    def _lookups(self, ranges: list[QueueRange]) -> list[InputPartition]:
         assert self._pushed.lookup is not None
-        topics = sorted({piece.queue.topic for piece in pieces})
+        topics = sorted({each.queue.topic for each in ranges})
         return [
             LookupPartition(
                 topic,
                 self._pushed.lookup,
-                tuple(piece for piece in pieces if piece.queue.topic == topic),
+                tuple(each for each in ranges if each.queue.topic == topic),
             )
             for topic in topics
         ]
 
     def _filter(self) -> MessageFilter | None:
-        """The query's own filter, or what Spark's predicates on tags left of it."""
+        """Return the query's own filter, or the tags that it and Spark's predicates leave."""
         own, tags = self._options.message_filter, self._pushed.tag_filter
         return own if tags is None else MessageFilter(tags=tags)
 
 
 class RocketMQPushdownReader(RocketMQReader):
-    """The same, taking filters from Spark."""
+    """Reads a bounded part of topics, and takes filters from Spark."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Take what can be answered here, and give back what Spark must evaluate."""
@@ -114,35 +120,41 @@ class RocketMQPushdownReader(RocketMQReader):
         if own is not None and own.tags is not None and self._pushed.tags is not None:
             both = self._pushed.tags & frozenset(own.tags.tags or ())
             self._pushed = replace(self._pushed, tags=both)
-        return [each for place, each in enumerate(filters) if place not in self._pushed.taken]
+        return [each for index, each in enumerate(filters) if index not in self._pushed.taken]
 
 
-def as_predicate(given: Filter) -> Predicate:
-    """Spark's filter in the planner's words."""
-    inner: Any = given.child if isinstance(given, Not) else given
+def as_predicate(pushed: Filter) -> Predicate:
+    """Return the planner's form of a filter of Spark's."""
+    inner: Any = pushed.child if isinstance(pushed, Not) else pushed
     value = getattr(inner, "value", None)
-    return Predicate(".".join(inner.attribute), type(inner).__name__, value, isinstance(given, Not))
+    is_negated = isinstance(pushed, Not)
+    return Predicate(".".join(inner.attribute), type(inner).__name__, value, is_negated)
 
 
 def narrow_by_time(
-    pieces: list[QueueRange], pushed: Pushed, bounds: dict[QueueRef, Bounds], queues: OffsetReader
+    ranges: list[QueueRange],
+    pushed: Pushed,
+    bounds: dict[QueueRef, Bounds],
+    offset_reader: OffsetReader,
 ) -> list[QueueRange]:
-    """Shrink pieces to the offsets that store times allow."""
+    """Shrink ranges to the offsets that the store times of the predicates allow."""
 
     def at(timestamp_ms: int | None) -> dict[QueueRef, LogicalOffset]:
         if timestamp_ms is None:
             return {}
-        return queues.offsets_at(dict.fromkeys((piece.queue for piece in pieces), timestamp_ms))
+        return offset_reader.offsets_at(
+            dict.fromkeys((each.queue for each in ranges), timestamp_ms)
+        )
 
     lows, highs = at(pushed.from_ms), at(pushed.until_ms)
-    # An answer at the end of the queue means that nothing is that young yet: stay open to what
-    # arrives before the task reads.
+    # An answer at the end of the queue means that no message is that young yet: leave the range
+    # open to messages that arrive before the task reads.
     open_ends = {queue for queue, high in highs.items() if high >= bounds[queue].latest}
     return [
         narrow(
-            piece,
-            lows.get(piece.queue),
-            None if piece.queue in open_ends else highs.get(piece.queue),
+            each,
+            lows.get(each.queue),
+            None if each.queue in open_ends else highs.get(each.queue),
         )
-        for piece in pieces
+        for each in ranges
     ]

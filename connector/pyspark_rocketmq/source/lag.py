@@ -1,4 +1,4 @@
-"""How far a query is behind: the three numbers of the Kafka source, from Spark's progress reports.
+"""Lag: how far a query is behind, in the Kafka source's three numbers, from Spark's progress.
 
 Spark has no hook through which a Python source could add numbers to its progress, but the progress
 has the offsets. A queue that the query has not read yet counts from 0.
@@ -59,12 +59,12 @@ class Lag:
 def behind(
     latest: Mapping[QueueRef, LogicalOffset], consumed: Mapping[QueueRef, LogicalOffset]
 ) -> list[int]:
-    """Messages per queue that are there and not read, for every queue the broker has."""
+    """Return the number of unread messages per queue, for every queue that the broker has."""
     return [latest[queue] - consumed.get(queue, 0) for queue in sorted(latest)]
 
 
 def lag_of(query: str, batch_id: int, source: SourceProgress) -> Lag | None:
-    """The lag of one source of a query; None if it is not ours or has no offset yet."""
+    """Return the lag of one source of a query; None if it is not ours or has no offset yet."""
     try:
         latest = SourceOffset.from_json(source.latestOffset)
         consumed = SourceOffset.from_json(source.endOffset)
@@ -84,7 +84,7 @@ class LagListener(StreamingQueryListener):
         self._export = export
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing is known yet."""
+        """Do nothing: no offset is known yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """Export the lag of every source of ours."""
@@ -96,7 +96,7 @@ class LagListener(StreamingQueryListener):
                 self._export(lag)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing new came."""
+        """Do nothing: the lag is unchanged."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing to let go of."""
+        """Do nothing: the listener holds no resource of a query."""

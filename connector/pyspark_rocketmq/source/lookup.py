@@ -1,8 +1,9 @@
-"""Reading through the index: the few messages with a key or an id, instead of a scan.
+"""Reading through the index in a task: the few messages with a key or an id, instead of a scan.
 
-The index answers for a whole topic; what it finds is kept as far as it lies in the pieces that the
-query reads. Spark evaluates its predicate on the rows again, so finding too much does no harm, and
-finding too little must not happen.
+A batch read with `filterPushdown` comes here when a pushed predicate names a key or an id
+(plan/pushdown.py). The index answers for a whole topic; messages outside the ranges that the query
+reads are dropped. Spark evaluates its predicate on the rows again, so finding too much does no
+harm, and finding too little must not happen.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ NO_LIMIT = 2**31 - 1
 def read_lookup(
     options: SourceOptions, wanted: LookupPartition, message_filter: MessageFilter | None
 ) -> Iterator[pa.RecordBatch]:
-    """The messages that the index finds, as far as they lie in the wanted pieces."""
+    """Yield the messages that the index finds, as far as they lie in the wanted ranges."""
     client = options.client
     tune_worker()
     try:
@@ -56,27 +57,29 @@ def read_lookup(
 
 
 def project(found: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """The requested columns of a table that has them all."""
+    """Return the requested columns of a table that has all columns."""
     return pa.table([_column(found, each) for each in columns], schema=schema_of(columns))
 
 
 def _ranges(broker: Broker, wanted: LookupPartition) -> list[OffsetRange]:
-    """What the wanted pieces hold at this moment."""
+    """Return what the wanted ranges hold now; none if the topic is gone."""
     try:
         held = broker.offsets(wanted.topic)
     except TopicNotFoundError:
         return []
-    pieces = [piece for piece in wanted.pieces if piece.queue in held]
-    return [present(piece, Bounds(*held[piece.queue])) for piece in pieces]
+    return [
+        present(each, Bounds(*held[each.queue])) for each in wanted.ranges if each.queue in held
+    ]
 
 
 def _find(broker: Broker, wanted: LookupPartition) -> pa.Table:
-    """What has the key or the id, each message once."""
+    """Return the messages with the key or the id, each once."""
     found = broker.query(wanted.topic, wanted.lookup.text, limit=NO_LIMIT)
     if wanted.lookup.column != "msgId":
         return found
     try:
-        by_id = broker.message(wanted.lookup.text)  # an offset id is in no index
+        # An offset message id (host and physical offset) is in no index; it names its record.
+        by_id = broker.message(wanted.lookup.text)
     except MessageNotFoundError:
         return found
     by_id = by_id.filter(pc.equal(by_id["topic"], wanted.topic))

@@ -1,13 +1,29 @@
-"""The life of one streaming query on the driver, without Spark: start, advance, plan, report.
+"""A streaming query's run on the driver, without Spark: start, advance, plan, report.
 
-What survives a restart is Spark's offset log alone; everything kept here may be lost at any line.
-Three things are kept, each for one run of the query:
+`stream.py` calls this with Spark's calls. Questions to the broker go through `offset_reader.py`;
+every decision is a pure function of `plan/`: starting_offsets (where a query begins), rate_limit
+(where a batch ends), dataloss and split (which ranges its tasks read).
 
-- the initial offset. Spark asks for it more than once and writes it down nowhere. The answers of
-  one run must agree, and a start that could move over unread messages (latest, a group's place) is
-  pinned: the first batch is empty, so that the start reaches the offset log before anything else.
-- the target of an AvailableNow run: what was there when the run first looked.
+**Problem.** Spark may kill the driver at any instruction, ask a question twice, and run a batch
+again. Each message must be read by exactly one batch all the same.
+
+**Invariants.** Only Spark's offset log survives a restart; everything kept here may be lost. Where
+a batch ends depends on its start, the limits and the broker alone, minOffsetsPerTrigger's waiting
+apart. A batch that is in the offset log reads the ranges between its two offsets whenever it runs.
+
+**Outline.** Three things are kept, each for one run of the query:
+
+- the initial offset. Spark asks for it more than once and writes it down nowhere, and the answers
+  of one run must agree. A start that could move over unread messages (latest, the offsets of a
+  consumer group) is pinned: the first batch is empty, so that the start reaches the offset log
+  before any message is read.
+- the target of an AvailableNow run: what the broker held when the run first looked.
 - when the last batch was worth running, for minOffsetsPerTrigger.
+
+**Rejected.** Repeating the last answer while a query is idle: a message sent before the call must
+be seen by it, so the pause comes before the question. Taking the target of an AvailableNow run as
+soon as Spark announces the run: a batch that an earlier run left undone is planned before that,
+and must not be judged by it.
 """
 
 from __future__ import annotations
@@ -44,12 +60,12 @@ class MicroBatches:
     def __init__(
         self,
         options: SourceOptions,
-        queues: OffsetReader,
+        offset_reader: OffsetReader,
         clock: Clock,
         progress: GroupProgress | None = None,
     ) -> None:
         self._options = options
-        self._queues = queues
+        self._offset_reader = offset_reader
         self._clock = clock
         self._progress = progress
         self._initial: Start | None = None
@@ -62,11 +78,11 @@ class MicroBatches:
         self._report_loss = policy(fail=options.fail_on_data_loss, warn=log.warning)
 
     def get_ready(self) -> None:
-        """Do what takes a while before the first batch waits for it."""
-        self._queues.get_ready()
+        """Open the broker, so that the first batch need not wait for it."""
+        self._offset_reader.get_ready()
 
     def initial(self) -> SourceOffset:
-        """Where a query without a checkpoint starts; the same in every call of this run."""
+        """Return where a query without a checkpoint starts; every call of a run agrees."""
         if self._initial is None:
             self._initial = self._resolve_start()
         return SourceOffset(self._initial.offsets)
@@ -80,11 +96,11 @@ class MicroBatches:
         self._aims = True
 
     def advance(self, start: SourceOffset, limits: TriggerLimits) -> SourceOffset:
-        """Where the batch after `start` ends; `start` itself if there is nothing to run."""
+        """Return where the batch after `start` ends; `start` itself if there is nothing to run."""
         self._pause_if_idle()
         self._report_progress(start)
         options = self._options
-        bounds = self._queues.settled_bounds(
+        bounds = self._offset_reader.settled_bounds(
             options.subscription, start, may_lack=not options.fail_on_data_loss
         )
         end = self._end(start, bounds, limits)
@@ -92,20 +108,20 @@ class MicroBatches:
         return end
 
     def latest(self) -> SourceOffset | None:
-        """What `advance` last saw at the broker."""
+        """Return the end of all queues as `advance` last saw it; None before the first call."""
         return self._latest
 
     def plan(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
-        """The ranges of a batch, cut into tasks."""
+        """Return the ranges of a batch, one per task."""
         self._is_pinned = True  # a batch that is planned is in the offset log
         resolved = self._just_resolved(start)
         if resolved is not None:
-            # Queues that came after the end was logged; the next batch finds them new.
+            # Leave out queues that came after the end was logged; the next batch finds them new.
             start = SourceOffset({queue: start[queue] for queue in start if queue in end})
             self._log_hidden_loss(start, end)
         bounds: dict[QueueRef, Bounds] = {}
         if self._target is not None or not start.keys() >= end.keys():
-            bounds = self._queues.bounds(
+            bounds = self._offset_reader.bounds(
                 self._options.subscription,
                 {*start, *end},
                 may_lack=not self._options.fail_on_data_loss,
@@ -119,7 +135,10 @@ class MicroBatches:
         )
 
     def _log_hidden_loss(self, start: SourceOffset, end: SourceOffset) -> None:
-        """A first batch that runs again may find messages expired that it read the first time."""
+        """Warn of queues of a repeated first batch whose start has moved behind the logged end.
+
+        The batch read those messages the first time; they have expired since.
+        """
         if self._initial is None or self._initial.is_movable:
             return
         for queue in sorted(start):
@@ -128,9 +147,9 @@ class MicroBatches:
                 log.warning(template, queue, end[queue], start[queue])
 
     def _just_resolved(self, start: SourceOffset) -> frozenset[QueueRef] | None:
-        """Queues whose start was found out later than the end that an earlier run logged.
+        """Return the queues whose start was resolved after an earlier run had logged the end.
 
-        None if `start` was logged too, or if the end is younger: then it must fit the start.
+        None if `start` was logged too, or if this run made the end: then it must fit the start.
         """
         has_advanced = self._latest is not None
         if has_advanced or self._initial is None or start != SourceOffset(self._initial.offsets):
@@ -138,27 +157,27 @@ class MicroBatches:
         return frozenset(start.keys() - self._initial.given)
 
     def queues(self) -> set[QueueRef]:
-        """The queues that can be read now."""
-        return set(self._queues.bounds(self._options.subscription))
+        """Return the queues that can be read now."""
+        return set(self._offset_reader.bounds(self._options.subscription))
 
     def finished(self, end: SourceOffset) -> None:
-        """A batch that ended here is committed."""
+        """Take note that the batch that ended here is committed."""
         self._report_progress(end)
 
     def close(self) -> None:
-        """Let go of the broker."""
-        self._queues.close()
+        """Close the broker of the questions and that of the reports."""
+        self._offset_reader.close()
         if self._progress is not None:
             self._progress.close()
 
     def _resolve_start(self) -> Start:
-        position = self._options.starting
-        assert position is not None, "options were not prepared for a stream"
-        bounds = self._queues.bounds(self._options.subscription)
+        spec = self._options.starting
+        assert spec is not None, "options were not prepared for a stream"
+        bounds = self._offset_reader.bounds(self._options.subscription)
         start = resolve_start(
-            position,
+            spec,
             bounds,
-            self._queues.answers(position, bounds.keys()),
+            self._offset_reader.answers(spec, bounds.keys()),
             late_is_latest=self._options.late_is_latest,
         )
         log.info("event=start offsets=%s", SourceOffset(start.offsets).render())
@@ -174,13 +193,16 @@ class MicroBatches:
             self._target = available
         self._latest = SourceOffset(available)
         reachable = available if self._target is None else self._target
-        # No queue at all: an empty offset would forget every place, and Spark knows no "none yet".
+        # With no queue at all stay at `start`: an empty offset would forget every queue's offset,
+        # and Spark has no way to say "none yet".
         if not reachable or self._must_pin(start) or not self._fires(start, reachable, limits):
             return start
-        return SourceOffset(batch_end(start, reachable, bounds, limits, self._queues.measure))
+        return SourceOffset(
+            batch_end(start, reachable, bounds, limits, self._offset_reader.measure)
+        )
 
     def _must_pin(self, start: SourceOffset) -> bool:
-        """Whether this batch must be empty, to write a movable start down; once per run."""
+        """Return True, once per run, if this batch must be empty to log a movable start."""
         if self._is_pinned or self._initial is None or not self._initial.is_movable:
             return False
         self._is_pinned = True
@@ -196,7 +218,7 @@ class MicroBatches:
         return True
 
     def _pause_if_idle(self) -> None:
-        """Spare the broker: with nothing to do Spark asks about every 12 ms.
+        """Wait until 25 ms after the last idle answer: an idle query asks about every 12 ms.
 
         Waiting before asking, instead of repeating an answer, keeps every answer fresh: a message
         that was sent before the call is seen by it.
@@ -208,7 +230,7 @@ class MicroBatches:
             self._clock.sleep_ms(rest_ms)
 
     def _report_progress(self, done: SourceOffset) -> None:
-        """Tell the consumer group. `done` is where the last committed batch ended.
+        """Report `done`, where the last committed batch ended, to the consumer group.
 
         Spark commits batch N to the source only when batch N + 1 begins, but it asks for the next
         offset as soon as batch N is in its commit log; so progress is reported at both.
@@ -219,7 +241,12 @@ class MicroBatches:
 
 
 class GroupProgress:
-    """Reports offsets to one group. `opener` gives a broker that may be written to."""
+    """Commits a query's offsets to a consumer group, for RocketMQ's tools to show the lag.
+
+    Spark's checkpoint alone decides what is read. So progress is reported on a broker of its own,
+    which `opener` opens for writing when there is something to report. An error is logged and stops
+    nothing: the next report repeats every queue that has moved.
+    """
 
     def __init__(self, opener: Callable[[], Broker], group: str) -> None:
         self._opener = opener
@@ -228,7 +255,7 @@ class GroupProgress:
         self._reported = SourceOffset({})
 
     def report(self, done: SourceOffset) -> None:
-        """Move the group to `done`; only queues that have moved since the last report are told."""
+        """Move the group to `done`; only queues that moved since the last report are sent."""
         moved = [queue for queue in sorted(done) if self._reported.get(queue) != done[queue]]
         try:
             for queue in moved:
@@ -242,13 +269,13 @@ class GroupProgress:
                     broker_name=queue.broker_name,
                 )
         except BrokerError as error:
-            log.warning("group=%s event=progress_not_reported: %s", self._group, error)
+            log.warning("event=progress_not_reported group=%s error=%s", self._group, error)
             self.close()
             return
         self._reported = done
 
     def close(self) -> None:
-        """Let go of the broker; the next report opens it again."""
+        """Close the broker; the next report opens it again."""
         broker, self._broker = self._broker, None
         if broker is not None:
             broker.close()

@@ -1,8 +1,9 @@
-"""The driver's view of the broker: which queues there are and what they hold.
+"""The driver's questions to the broker: which queues there are, and what they hold.
 
 Every question is repeated as `fetchOffset.numRetries` says, on a broker opened anew, and answers
-are plain values for the planner. A topic that is named and missing is an error, unless the query
-has read it before, or tolerates data loss: then it is gone, and that is the planner's business.
+are plain values for the planner (`plan/`). A topic that is named and missing is an error, unless
+the query has read it before or tolerates data loss: then its queues are left out, and
+plan/dataloss.py decides.
 """
 
 from __future__ import annotations
@@ -33,31 +34,32 @@ MEASURED_ROWS = 1 << 20
 
 
 class Clock(Protocol):
-    """What planning needs to know of time."""
+    """Time as an argument, so that tests can set it."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970."""
+        """Return milliseconds since 1970."""
 
     def sleep_ms(self, duration_ms: int) -> None:
-        """Let time go by."""
+        """Wait."""
 
 
 class SystemClock:
     """The machine's clock."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970."""
+        """Return milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
     def sleep_ms(self, duration_ms: int) -> None:
-        """Let time go by."""
+        """Wait."""
         time.sleep(duration_ms / 1000)
 
 
 class OffsetReader:
-    """Asks one broker, with retries. `opener` gives a new broker whenever one is needed.
+    """Asks one broker, with retries.
 
-    `let_go` is for a broker that is not needed any more, or has failed.
+    `opener` returns a broker when one is needed; `let_go` gets one that is no longer needed or has
+    failed, and closes it unless said otherwise.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class OffsetReader:
         self._broker: Broker | None = None
 
     def get_ready(self) -> None:
-        """Open the broker ahead of the first question; if it can't be, the question will say so."""
+        """Open the broker ahead of the first question, which will report if it can't be opened."""
         with suppress(core.BrokerError):
             self._broker = self._broker or self._opener()
 
@@ -87,9 +89,10 @@ class OffsetReader:
         *,
         may_lack: bool = False,
     ) -> dict[QueueRef, Bounds]:
-        """What every subscribed queue holds now, in order.
+        """Return what every subscribed queue holds now, in order.
 
-        A topic whose queues were `known` before may be gone, and with `may_lack` any topic may.
+        Topics of `known` queues may be missing, and with `may_lack` any topic may; any other topic
+        that the subscription names and that is missing raises SubscriptionError.
         """
         topics_known = {queue.topic for queue in known}
 
@@ -111,10 +114,11 @@ class OffsetReader:
         *,
         may_lack: bool = False,
     ) -> dict[QueueRef, Bounds]:
-        """As `bounds`, asked again while a queue seems shorter than what was read of it.
+        """Return `bounds`, asked again while a queue ends before `start`.
 
         A broker that has just started, or a route that is being changed, may answer with less than
-        is there; only an answer that is repeated is believed.
+        is there. An end before `start` is data loss, so it is believed only if all attempts of
+        fetchOffset.numRetries gave one.
         """
         found = self.bounds(subscription, start, may_lack=may_lack)
         for _ in range(self._retry.attempts - 1):
@@ -124,10 +128,10 @@ class OffsetReader:
             found = self.bounds(subscription, start, may_lack=may_lack)
         return found
 
-    def answers(self, position: OffsetSpec, queues: Collection[QueueRef]) -> Answers:
-        """What the broker says about the timestamps or the group of a position."""
-        by_time = self.offsets_at(times_needed(position, queues))
-        if not isinstance(position, AtGroup):
+    def answers(self, spec: OffsetSpec, queues: Collection[QueueRef]) -> Answers:
+        """Ask for what resolving `spec` needs: offsets at timestamps, or offsets of a group."""
+        by_time = self.offsets_at(times_needed(spec, queues))
+        if not isinstance(spec, AtGroup):
             return Answers(by_time)
         topics = sorted({queue.topic for queue in queues})
 
@@ -135,13 +139,13 @@ class OffsetReader:
             return {
                 queue: offset
                 for topic in topics
-                for queue, offset in broker.consumer_offsets(position.group, topic).items()
+                for queue, offset in broker.consumer_offsets(spec.group, topic).items()
             }
 
-        return Answers(by_time, self._ask(f"tell where group {position.group} stands", ask))
+        return Answers(by_time, self._ask(f"tell where group {spec.group} stands", ask))
 
     def offsets_at(self, times: Mapping[QueueRef, int]) -> dict[QueueRef, LogicalOffset]:
-        """The first offset stored at or after a time (ms) in each queue, else its end."""
+        """Return, per queue, the first offset stored at or after a time (ms), else its end."""
 
         def ask(broker: Broker) -> dict[QueueRef, LogicalOffset]:
             return {
@@ -154,7 +158,7 @@ class OffsetReader:
         return self._ask("find offsets by time", ask) if times else {}
 
     def measure(self, wanted: OffsetRange, size_bytes: int) -> LogicalOffset:
-        """The offset at which a range has used up so many stored bytes, after one message at least.
+        """Return the offset up to which a range holds at most `size_bytes`, or one message.
 
         Only sizes are looked at; an embedded broker touches no message for it.
         """
@@ -173,7 +177,7 @@ class OffsetReader:
         return self._ask("measure messages", ask)
 
     def close(self) -> None:
-        """Let go of the broker; the next question opens it again."""
+        """Let go of the broker; the next question opens one again."""
         broker, self._broker = self._broker, None
         if broker is not None:
             self._let_go(broker)
@@ -186,10 +190,17 @@ class OffsetReader:
                 return question(self._broker)
             except core.BrokerError as error:
                 self.close()
+                # A missing topic is asked for again: a route that is being changed may lack it.
                 is_hopeless = not (error.retryable or isinstance(error, core.TopicNotFoundError))
                 if attempt == attempts or is_hopeless:
                     raise self._final(error, action, attempt, option) from error
-                log.warning("action=%r attempt=%d of %d: %s", action, attempt, attempts, error)
+                log.warning(
+                    "event=question_failed action=%r attempt=%d attempts=%d error=%s",
+                    action,
+                    attempt,
+                    attempts,
+                    error,
+                )
                 self._clock.sleep_ms(self._retry.interval_ms)
         raise AssertionError("unreachable: at least one attempt is made")
 
@@ -202,7 +213,7 @@ class OffsetReader:
 
 
 class _MissingTopicError(core.TopicNotFoundError):
-    """A broker's "no such topic" that knows which."""
+    """A topic that the subscription names and the broker does not have."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(topic)

@@ -1,57 +1,37 @@
-"""What travels to a task: a few plain numbers, pickled per partition and batch.
+"""A task's share of a read, as it is pickled to the executor: one per task and batch.
 
-A bound of None is open: the task finds out what the queue's earliest or latest message is when it
-reads, so that a DataFrame that is used twice sees the messages of each time.
+`stream.py` and `batch.py` make partitions on the driver; `partition_reader.py` reads a
+QueuePartition and `lookup.py` a LookupPartition, each in a task. A partition is plain data of
+about 200 bytes: it holds neither connection nor options.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from broker_core.types import OffsetRange, QueueRef
-from pyspark_rocketmq.plan.bounded import QueueRange
-from pyspark_rocketmq.plan.pushdown import Lookup
+if TYPE_CHECKING:
+    from broker_core.types import OffsetRange
+    from pyspark_rocketmq.plan.bounded import QueueRange
+    from pyspark_rocketmq.plan.pushdown import Lookup
 
 
 class QueuePartition(InputPartition):
-    """A piece of one queue."""
+    """A range of one queue.
 
-    def __init__(self, *piece: Any) -> None:
-        super().__init__(piece)
+    A micro-batch has an OffsetRange: Spark's offset log fixes both ends. A batch read has a
+    QueueRange: its ends may stay open until the task reads.
+    """
 
-    @classmethod
-    def of_range(cls, planned: OffsetRange) -> QueuePartition:
-        """A range with both ends known."""
-        return cls.of_piece(QueueRange(planned.queue, planned.start, planned.end))
-
-    @classmethod
-    def of_piece(cls, piece: QueueRange) -> QueuePartition:
-        """A piece whose ends may be open."""
-        queue = piece.queue
-        return cls(
-            queue.topic,
-            queue.broker_name,
-            queue.queue_id,
-            piece.start,
-            piece.end,
-            piece.low,
-            piece.high,
-        )
-
-    @property
-    def piece(self) -> QueueRange:
-        """The piece to read."""
-        topic, broker_name, queue_id, *numbers = self.value
-        return QueueRange(QueueRef(topic, broker_name, queue_id), *numbers)
+    value: OffsetRange | QueueRange
 
 
 class LookupPartition(InputPartition):
-    """The messages of one topic that the index finds, as far as they lie in some pieces."""
+    """The messages of one topic that the index finds, as far as they lie in `ranges`."""
 
-    def __init__(self, topic: str, lookup: Lookup, pieces: tuple[QueueRange, ...]) -> None:
+    def __init__(self, topic: str, lookup: Lookup, ranges: tuple[QueueRange, ...]) -> None:
         super().__init__(topic)
         self.topic = topic
         self.lookup = lookup
-        self.pieces = pieces
+        self.ranges = ranges

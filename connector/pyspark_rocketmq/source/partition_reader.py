@@ -1,9 +1,13 @@
-"""Reading in a task: frames from the broker, Arrow batches to Spark.
+"""Reading a partition in a task: frames from the broker, Arrow batches to Spark.
+
+The last step of a read: `read_partition` gets the range that `partition.py` carried here and pulls
+it from the broker (`Broker.pull`, broker_core/api.py).
 
 Memory is bounded by one batch, whatever the range: a batch ends at `batchRows` rows or 64 MiB of
-records, and nothing is kept once Spark has taken it. Only requested columns are built. Bounds are
-asked for when the task begins, so what expired since the plan was made is found here. A task's end
-is one line in the executor's log: what was read, and what each stage of a filter did.
+records, and nothing is kept once Spark has taken it. Only requested columns are built. Messages
+that expired since the plan was made are noticed here, when the broker refuses the range, and are
+treated as failOnDataLoss says. A task ends with one line in the executor's log: the range, the
+rows, and how many messages each stage of a filter dropped.
 """
 
 from __future__ import annotations
@@ -46,14 +50,16 @@ _NOTHING = Bounds(LogicalOffset(0), LogicalOffset(0))
 
 
 def read_partition(
-    options: SourceOptions, piece: QueueRange, message_filter: MessageFilter | None
+    options: SourceOptions,
+    wanted: OffsetRange | QueueRange,
+    message_filter: MessageFilter | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a piece of a queue, as Arrow batches in queue order."""
+    """Yield the messages of a range as Arrow batches, in queue order."""
     client = options.client
     tune_worker()
     try:
         broker = client_cache.cached_reader(client)
-        batches = PartitionReader(broker, options, message_filter).read(piece)
+        batches = PartitionReader(broker, options, message_filter).read(wanted)
         yield from coalesce(batches, options.batch_rows, BATCH_BYTES)
     except BrokerError as error:
         client_cache.forget(client)
@@ -61,7 +67,7 @@ def read_partition(
 
 
 class PartitionReader:
-    """Reads one range; keeps its place, so that it can go on after a part that has expired."""
+    """Reads one range, and continues behind a part of it that has expired or is damaged."""
 
     def __init__(
         self, broker: Broker, options: SourceOptions, message_filter: MessageFilter | None
@@ -71,36 +77,37 @@ class PartitionReader:
         self._filter = message_filter
         self._report = policy(fail=options.fail_on_data_loss, warn=log.warning)
 
-    def read(self, piece: QueueRange) -> Iterator[pa.RecordBatch]:
-        """Batches of the piece, in order."""
+    def read(self, wanted: OffsetRange | QueueRange) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a range, in order; OffsetRangeError if the broker stops early."""
         counting = self._broker if isinstance(self._broker, CountingBroker) else None
         before = counting.filter_count if counting else FilterCount()
-        wanted = self._first_look(piece)
+        planned = self._resolved(wanted)
         rows = 0
-        for batch in self._read(wanted):
+        for batch in self._read(planned):
             rows += batch.num_rows
             yield batch
         work = counting.filter_count - before if counting else FilterCount()
         log.info(
-            "event=piece_read queue=%s start=%d end=%d rows=%d %s",
-            wanted.queue,
-            wanted.start,
-            wanted.end,
+            "event=range_read queue=%s start=%d end=%d rows=%d %s",
+            planned.queue,
+            planned.start,
+            planned.end,
             rows,
             work,
         )
 
     def _read(self, rest: OffsetRange) -> Iterator[pa.RecordBatch]:
+        # `rest.start` moves with every batch, so a retry never yields a message twice.
         while rest.size:
             try:
                 for next_offset, batches in self._batches(rest):
                     rest = replace(rest, start=LogicalOffset(next_offset))
                     yield from batches
             except (OffsetRangeError, TopicNotFoundError):
-                # Not all of it is there, or retention was faster than we: see what is left.
+                # Part of the range is gone, perhaps deleted by retention while it was being read.
                 left = readable(rest, held_now(self._broker, rest.queue), self._report)
                 if left == rest:
-                    raise
+                    raise  # all of it is there after all: asking again would loop
                 rest = left
             except CorruptRecordError as error:
                 if not self._options.skip_corrupt:
@@ -114,7 +121,7 @@ class PartitionReader:
     def _read_around(
         self, rest: OffsetRange, error: CorruptRecordError
     ) -> Iterator[pa.RecordBatch]:
-        """Close in on a message that the broker can't find for damage, by halves, and skip it."""
+        """Read a range in halves, down to the one message that is damaged, and skip that."""
         if rest.size == 1:
             _log_skipped(rest.queue, rest.start, error)
             return
@@ -122,24 +129,33 @@ class PartitionReader:
         yield from self._read(replace(rest, end=middle))
         yield from self._read(replace(rest, start=middle))
 
-    def _first_look(self, piece: QueueRange) -> OffsetRange:
-        """The range to try. Known numbers are tried as they are: mostly all of it is there."""
-        if piece.start is not None and piece.end is not None:
-            both = Bounds(LogicalOffset(0), piece.end)
-            return resolve(piece, both, self._report)
-        return resolve(piece, held_now(self._broker, piece.queue), self._report)
+    def _resolved(self, wanted: OffsetRange | QueueRange) -> OffsetRange:
+        """Return the range to try; ask the broker for the queue's bounds only if an end is open.
+
+        With both ends known the range is tried unchecked: it is nearly always there, and a broker
+        that lacks part of it says so.
+        """
+        if isinstance(wanted, OffsetRange):
+            return wanted
+        if wanted.start is not None and wanted.end is not None:
+            return resolve(wanted, Bounds(LogicalOffset(0), wanted.end), self._report)
+        return resolve(wanted, held_now(self._broker, wanted.queue), self._report)
 
     def _require_end(self, rest: OffsetRange) -> None:
-        """A broker that delivers less than it was asked for, without a word, loses messages."""
+        """Raise OffsetRangeError if the broker ended a pull before the end of the range."""
         if rest.size:
             raise OffsetRangeError(
                 f"Queue {rest.queue} delivered messages up to {rest.start} only, not to {rest.end}."
             )
 
     def _batches(self, wanted: OffsetRange) -> Iterator[tuple[int, Iterable[pa.RecordBatch]]]:
-        """What the broker delivers, each with the offset up to which it was examined."""
+        """Yield batches, each with the offset up to which messages were examined.
+
+        A remote core projects columns itself (ProjectingBroker), so only those travel. Every other
+        broker delivers frames, which are decoded here.
+        """
         rows = self._options.batch_rows
-        # Who skips what is damaged must see the records themselves.
+        # skipCorrupt decodes here: it must find the damaged record among the frames.
         if isinstance(self._broker, ProjectingBroker) and not self._options.skip_corrupt:
             for found in self._broker.pull_columns(
                 wanted,
@@ -177,7 +193,7 @@ def _log_skipped(queue: QueueRef | None, offset: int, error: CorruptRecordError)
 
 
 def held_now(broker: Broker, queue: QueueRef) -> Bounds:
-    """What a queue holds at this moment; nothing if it, or its topic, is gone."""
+    """Return the bounds of a queue now; (0, 0) if the queue or its topic is gone."""
     try:
         held = broker.offsets(queue.topic).get(queue)
     except TopicNotFoundError:

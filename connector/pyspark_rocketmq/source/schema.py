@@ -39,7 +39,7 @@ _SPARK_TYPES: dict[pa.DataType, DataType] = {
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
-    """The columns of a comma list, in its order.
+    """Parse a comma list of columns, in its order.
 
     >>> parse_columns("body, property:region")
     ('body', 'property:region')
@@ -52,20 +52,20 @@ def parse_columns(text: str) -> tuple[str, ...]:
             raise option_errors.schema_unknown_column(
                 column, nearest[0] if nearest else None, known
             )
-    given = [column_name(column) for column in columns]
-    for name in given:
-        if given.count(name) > 1:
+    found = [column_name(column) for column in columns]
+    for name in found:
+        if found.count(name) > 1:
             raise option_errors.schema_duplicate_column(name)
     return columns
 
 
 def column_name(column: str) -> str:
-    """What a column is called in the DataFrame: `property:region` is `region`."""
+    """Return the column's name in the DataFrame: `property:region` is `region`."""
     return column.removeprefix(PROPERTY_PREFIX)
 
 
 def spark_schema(columns: Sequence[str]) -> StructType:
-    """The source's schema for some columns."""
+    """Return the source's schema for some columns."""
     return StructType(
         [
             StructField(column_name(each), _SPARK_TYPES[COLUMN_TYPES.get(each, pa.string())])

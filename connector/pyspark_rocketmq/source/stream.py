@@ -1,8 +1,11 @@
-"""Spark's stream reader: translates between Spark's calls and MicroBatches.
+"""Spark's stream reader: `spark.readStream.format("rocketmq")`.
+
+It translates Spark's calls. On the driver every decision is made by `microbatch.py`; in a task
+`read` goes to `partition_reader.py`.
 
 Spark makes this object several times. One lives in a process of its own for a run of the query and
 plans; others are pickled to read in tasks and never plan. Nothing set on the one is seen by the
-others, so all that a task needs is in its partition and in the options.
+others, so a task gets everything it needs from its partition and the options.
 
 The constructor checks nothing: an error there would reach the user buried under a second one, so
 options are parsed with the first call.
@@ -50,17 +53,16 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_texts": self._texts, "_schema": self._schema}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint starts."""
+        """Return the offset at which a query without a checkpoint starts."""
         return self._batches.initial().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """A marker that there are limits; what they are is read from the options.
+        """Return a marker that there are limits; `latestOffset` takes the limits from the options.
 
         Spark has no limit that combines several, and hands "everything" to a Trigger.Once, which
-        must therefore differ from what is returned here.
-
-        It asks once, when a query starts and no batch runs yet: the time to open the broker.
+        must therefore differ from the marker.
         """
+        # Spark asks once, when a query starts and no batch runs yet: the time to open the broker.
         self._batches.get_ready()
         limits = self._options.limits
         if limits.max_messages is not None:
@@ -70,35 +72,35 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limits.max_bytes is None else ReadMaxBytes(limits.max_bytes)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the next batch ends."""
+        """Return the offset at which the next batch ends; `start` if there is nothing to run."""
         limits = TriggerLimits() if isinstance(limit, ReadAllAvailable) else self._options.limits
         return self._batches.advance(self._offset(start), limits).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """What the broker has, as `latestOffset` last saw it; for progress reports."""
+        """Return the broker's end as `latestOffset` last saw it, for Spark's progress reports."""
         latest = self._batches.latest()
         return None if latest is None else latest.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Make this run end where the broker's messages end now."""
+        """Make this run end at the messages that the broker holds now."""
         self._batches.aim()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch."""
+        """Plan the tasks of a batch."""
         planned = self._batches.plan(self._offset(start), self._offset(end))
-        return [QueuePartition.of_range(each) for each in planned]
+        return [QueuePartition(each) for each in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of a task."""
+        """Yield the messages of a task."""
         assert isinstance(partition, QueuePartition)
-        return read_partition(self._options, partition.piece, self._options.message_filter)
+        return read_partition(self._options, partition.value, self._options.message_filter)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch is done. Spark's log has it; this only tells the consumer group."""
+        """Tell the consumer group that a batch is done; Spark's own log has it already."""
         self._batches.finished(self._offset(end))
 
     def stop(self) -> None:
-        """Let go of the broker. Spark kills the process more often than it calls this."""
+        """Close the broker. Spark kills the process more often than it calls this."""
         if "_batches" in self.__dict__:
             self._batches.close()
 
@@ -122,7 +124,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _batches(self) -> MicroBatches:
         options = self._options
         clock = SystemClock()
-        queues = OffsetReader(
+        offset_reader = OffsetReader(
             lambda: open_client(options.client), options.client.address, options.retry, clock
         )
-        return MicroBatches(options, queues, clock, self._progress)
+        return MicroBatches(options, offset_reader, clock, self._progress)

@@ -11,7 +11,7 @@ from broker_core.clients.cluster.settings import ClusterSettings
 from broker_core.clients.grpc.options import GrpcOptions
 from pyspark_rocketmq.client_cache import cached_reader, cached_writer, client_settings, translate
 from pyspark_rocketmq.options.options import ClientOptions
-from pyspark_rocketmq.options.table import RawOptions
+from pyspark_rocketmq.options.raw_options import RawOptions
 
 GIVEN = {
     "accessKey": "me",

@@ -31,15 +31,15 @@ def ends(zero: int | None, one: int | None) -> Open:
 
 
 def test_open_ends_stay_open_also_of_empty_queues() -> None:
-    pieces = plan_queue_ranges(ends(None, None), ends(None, None), BOUNDS, EVERYTHING)
+    ranges = plan_queue_ranges(ends(None, None), ends(None, None), BOUNDS, EVERYTHING)
 
-    assert pieces == [QueueRange(Q0, None, None), QueueRange(Q1, None, None)]
+    assert ranges == [QueueRange(Q0, None, None), QueueRange(Q1, None, None)]
 
 
 def test_equal_ends_hold_nothing() -> None:
-    pieces = plan_queue_ranges(ends(20, 0), ends(20, 0), BOUNDS, EVERYTHING)
+    ranges = plan_queue_ranges(ends(20, 0), ends(20, 0), BOUNDS, EVERYTHING)
 
-    assert pieces == []
+    assert ranges == []
 
 
 @pytest.mark.parametrize(
@@ -54,27 +54,27 @@ def test_a_read_can_t_run_backwards(start: int | None, end: int | None, numbers:
 def test_filters_choose_queues_and_offsets() -> None:
     pushed = Pushed(of_queue=(Predicate("queueId", "EqualTo", 0),), start=20, end=30)
 
-    pieces = plan_queue_ranges(ends(None, None), ends(None, None), BOUNDS, pushed)
+    ranges = plan_queue_ranges(ends(None, None), ends(None, None), BOUNDS, pushed)
 
-    assert pieces == [QueueRange(Q0, None, None, LogicalOffset(20), LogicalOffset(30))]
+    assert ranges == [QueueRange(Q0, None, None, LogicalOffset(20), LogicalOffset(30))]
 
 
-def test_contradicting_filters_leave_no_piece() -> None:
+def test_contradicting_filters_leave_no_range() -> None:
     pushed = Pushed(start=30, end=20)
 
     assert plan_queue_ranges(ends(None, None), ends(None, None), BOUNDS, pushed) == []
 
 
 def test_no_split_is_made_without_need() -> None:
-    pieces = [QueueRange(Q0, None, None), QueueRange(Q1, None, None)]
+    ranges = [QueueRange(Q0, None, None), QueueRange(Q1, None, None)]
 
-    assert split_queue_ranges(pieces, BOUNDS, min_tasks=2, max_messages=None) == pieces
+    assert split_queue_ranges(ranges, BOUNDS, min_tasks=2, max_messages=None) == ranges
 
 
 def test_a_default_read_is_split_by_what_is_there_and_its_outer_ends_stay_open() -> None:
-    pieces = [QueueRange(Q0, None, None), QueueRange(Q1, None, None)]
+    ranges = [QueueRange(Q0, None, None), QueueRange(Q1, None, None)]
 
-    cut = split_queue_ranges(pieces, BOUNDS, min_tasks=None, max_messages=20)
+    cut = split_queue_ranges(ranges, BOUNDS, min_tasks=None, max_messages=20)
 
     low, middle, high = LogicalOffset(0), LogicalOffset(30), LogicalOffset(MAX_LONG)
     assert cut == [
@@ -82,12 +82,12 @@ def test_a_default_read_is_split_by_what_is_there_and_its_outer_ends_stay_open()
         QueueRange(Q0, None, None, middle, high),
         QueueRange(Q1, None, None),
     ]
-    assert [present(piece, BOUNDS[piece.queue]).size for piece in cut] == [20, 20, 0]
+    assert [present(each, BOUNDS[each.queue]).size for each in cut] == [20, 20, 0]
 
 
 def test_a_window_only_shrinks() -> None:
-    piece = QueueRange(Q0, None, None, LogicalOffset(5), LogicalOffset(9))
+    each = QueueRange(Q0, None, None, LogicalOffset(5), LogicalOffset(9))
 
-    assert narrow(piece, LogicalOffset(3), LogicalOffset(20)) == piece
-    assert narrow(piece, LogicalOffset(7)).low == 7
-    assert narrow(piece, None, LogicalOffset(8)).high == 8
+    assert narrow(each, LogicalOffset(3), LogicalOffset(20)) == each
+    assert narrow(each, LogicalOffset(7)).low == 7
+    assert narrow(each, None, LogicalOffset(8)).high == 8

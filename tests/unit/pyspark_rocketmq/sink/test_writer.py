@@ -22,8 +22,6 @@ from pyspark_rocketmq.sink.task import SinkMessage, write_rows
 from pyspark_rocketmq.sink.writer import (
     RocketMQStreamWriter,
     RocketMQWriter,
-    is_exactly_once,
-    parse_sink_options,
 )
 from tests.kit.transactions import half_count, open_store, visible
 
@@ -40,7 +38,7 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture
 def options(broker: EmbeddedBroker) -> Iterator[SinkOptions]:
-    parsed = parse_sink_options({"broker": broker.address, "topic": "t"})
+    parsed = SinkOptions.parse({"broker": broker.address, "topic": "t"})
     yield parsed
     client_cache.forget(parsed.client, "rw")
 
@@ -57,21 +55,21 @@ def write(
 
 
 def test_exactly_once_is_the_default_where_the_broker_can() -> None:
-    stores = [parse_sink_options({"broker": each}) for each in ("file:/s", "grpc://h:1", "/s")]
-    cluster = parse_sink_options({"broker": "rocketmq://ns:9876"})
+    stores = [SinkOptions.parse({"broker": each}) for each in ("file:/s", "grpc://h:1", "/s")]
+    cluster = SinkOptions.parse({"broker": "rocketmq://ns:9876"})
 
-    assert all(is_exactly_once(store) for store in stores)
-    assert not is_exactly_once(cluster)
+    assert all(store.is_exactly_once for store in stores)
+    assert not cluster.is_exactly_once
 
 
 def test_exactly_once_on_a_cluster_is_refused_with_the_reason() -> None:
     with pytest.raises(errors.OptionError, match=r"can't be refused. Set delivery=at-least-once"):
-        parse_sink_options({"broker": "rocketmq://ns:9876", "delivery": "exactly-once"})
+        SinkOptions.parse({"broker": "rocketmq://ns:9876", "delivery": "exactly-once"})
 
 
 def test_a_producer_group_must_have_a_legal_name() -> None:
     with pytest.raises(errors.OptionError, match="producerGroup"):
-        parse_sink_options({"broker": "file:/s", "producerGroup": "a b"})
+        SinkOptions.parse({"broker": "file:/s", "producerGroup": "a b"})
 
 
 def test_overwriting_is_refused() -> None:
@@ -185,11 +183,11 @@ def test_at_least_once_sends_at_once(broker: EmbeddedBroker, options: SinkOption
 
 def test_a_missing_topic_is_refused_unless_it_may_be_made(broker: EmbeddedBroker) -> None:
     given = {"broker": broker.address, "topic": "fresh"}
-    strict = parse_sink_options(given)
+    strict = SinkOptions.parse(given)
 
     with pytest.raises(errors.WriteError, match=r"Topic fresh does not exist .* set createTopic"):
         write(strict, "a")
-    creating = parse_sink_options({**given, "createTopic": "3"})
+    creating = SinkOptions.parse({**given, "createTopic": "3"})
     commit(creating, [write(creating, "a")])
 
     assert broker.describe("fresh").write_queues == 3

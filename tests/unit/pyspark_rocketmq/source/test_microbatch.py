@@ -508,7 +508,7 @@ def test_progress_that_can_t_be_reported_stops_nothing_and_is_reported_later(
     run.batches.finished(at(9, 4))
 
     assert end == at(10, 4)
-    assert f"group=g event=progress_not_reported: {error}" in caplog.text
+    assert f"event=progress_not_reported group=g error={error}" in caplog.text
     assert broker.groups == {("g", Q0): 9, ("g", Q1): 4}
 
 
