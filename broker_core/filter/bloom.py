@@ -21,14 +21,14 @@ _C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
 
 @dataclass(frozen=True, slots=True)
 class BloomShape:
-    """How many bits a bitmap has (`m`, a multiple of 8) and how many a filter owns (`k`)."""
+    """The shape of a bitmap: its bits (`m`, a multiple of 8) and those that a filter owns (`k`)."""
 
     k: int
     m: int
 
     @classmethod
     def of(cls, error_percent: int = 20, filters: int = 32) -> BloomShape:
-        """The shape for `maxErrorRateOfBloomFilter` and `expectConsumerNumUseFilter`.
+        """Return the shape for `maxErrorRateOfBloomFilter` and `expectConsumerNumUseFilter`.
 
         >>> BloomShape.of(20, 32)
         BloomShape(k=3, m=112)
@@ -39,7 +39,7 @@ class BloomShape:
         return cls(k, -(-bits // 8) * 8)
 
     def positions(self, group: str, topic: str) -> tuple[int, ...]:
-        """The bits that a group's filter on a topic owns; some may be the same.
+        """Return the bits that a group's filter on a topic owns; some may be equal.
 
         >>> BloomShape(k=3, m=112).positions("GroupA", "TopicA")
         (29, 107, 11)
@@ -51,7 +51,7 @@ class BloomShape:
         return tuple((v if v < 1 << 31 else v ^ 0xFFFFFFFF) % self.m for v in sums)
 
     def bitmap(self, positions: Iterable[int]) -> bytes:
-        """The bitmap that has exactly these bits set."""
+        """Return the bitmap that has exactly these bits set."""
         data = bytearray(self.m // 8)
         for position in positions:
             data[position // 8] |= 1 << position % 8
@@ -59,7 +59,7 @@ class BloomShape:
 
 
 def murmur3(data: bytes) -> int:
-    """The first 64 bits of MurmurHash3 x64 128 with seed 0, unsigned."""
+    """Return the first 64 bits of MurmurHash3 x64 128 with seed 0, unsigned."""
     h1 = h2 = 0
     whole = len(data) - len(data) % 16
     for at in range(0, whole, 16):

@@ -1,4 +1,4 @@
-"""The filter pipeline: the cheapest test first, and bodies only of what is left.
+"""Filter pipeline: the cheapest test first, and bodies only of what is left.
 
     tag hash     on the 20-byte consume-queue entries; the commit log is not touched
     bitmap       on consume-queue extension units, where the filter was registered with the broker
@@ -7,7 +7,8 @@
 
 What comes out is a frame batch of the survivors: no record has been copied yet. The first two
 stages work on a stretch of a consume queue (`select_entries`, which StoreReader.frames takes), the
-last two on frame batches (`select_frames`), wherever those come from.
+last two on frame batches (`select_frames`), wherever those come from. `FilterCount` tells what each
+stage examined, dropped and read.
 """
 
 from __future__ import annotations
@@ -37,20 +38,20 @@ if TYPE_CHECKING:
 
 EXAMINED_ROWS = 1 << 15
 EXAMINED_BYTES = 256 << 20
-"""What is best looked at in one go: so many records' properties stay in a core's cache."""
+"""Bounds of a batch to examine: the properties of 32,768 records stay in a core's cache."""
 _JOINED_ROWS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """Which messages are wanted: those that pass the tag filter and the SQL92 filter, if given."""
+    """The wanted messages: those that pass the tag filter and the SQL92 filter, where given."""
 
     tags: TagFilter | None = None
     sql: SqlFilter | None = None
 
     @classmethod
     def of(cls, tags: str | None = None, sql: str | None = None) -> MessageFilter | None:
-        """The filter for a tag expression or an SQL92 text; None if every message is wanted.
+        """Return the filter for a tag expression or an SQL92 text; None if every message is wanted.
 
         Raises:
             FilterSyntaxError: The text is no filter.
@@ -76,18 +77,18 @@ class MessageFilter:
 
 @dataclass(slots=True)
 class StageCount:
-    """What one stage did. `size_bytes` is what it read: entries, units, or property values."""
+    """The work of one stage. `size_bytes` is what it read: entries, units, or property values."""
 
     examined: int = 0
     dropped: int = 0
     size_bytes: int = 0
 
     def count(self, left: NDArray[np.bool_], among: int, size_bytes: int) -> None:
-        """Add one batch: of `among` messages the stage was given, those of `left` are left."""
+        """Add one batch: of `among` messages that were examined, those of `left` are left."""
         self.add(among, int(np.count_nonzero(left)), size_bytes)
 
     def add(self, among: int, left: int, size_bytes: int) -> None:
-        """Add one batch: of `among` messages that were looked at, so many are left."""
+        """Add one batch: of `among` messages that were examined, `left` are left."""
         self.examined += among
         self.dropped += among - left
         self.size_bytes += size_bytes
@@ -109,7 +110,7 @@ class StageCount:
 
 @dataclass(slots=True)
 class FilterCount:
-    """What all stages did, in the order in which they run; adds up over batches and tasks.
+    """The work of all stages, in the order in which they run; adds up over batches and tasks.
 
     >>> print(FilterCount(sql=StageCount(100, 90, 2000)))
     sql_examined=100 sql_dropped=90 sql_bytes=2000
@@ -121,7 +122,7 @@ class FilterCount:
     tag_text: StageCount = field(default_factory=StageCount)
 
     def stages(self) -> dict[str, StageCount]:
-        """The stages that have examined anything, by name, in order."""
+        """Return the stages that have examined anything, by name, in order."""
         named = {stage.name: getattr(self, stage.name) for stage in fields(self)}
         return {name: stage for name, stage in named.items() if stage.examined}
 
@@ -130,12 +131,12 @@ class FilterCount:
         return FilterCount(*(getattr(self, name) + getattr(other, name) for name in names))
 
     def __sub__(self, earlier: FilterCount) -> FilterCount:
-        """What was done since."""
+        """Return the work done since `earlier`."""
         names = [stage.name for stage in fields(self)]
         return FilterCount(*(getattr(self, name) - getattr(earlier, name) for name in names))
 
     def __str__(self) -> str:
-        """One line for a log; empty if nothing was examined."""
+        """Return one line for a log; empty if nothing was examined."""
         return " ".join(
             f"{name}_examined={stage.examined} {name}_dropped={stage.dropped}"
             f" {name}_bytes={stage.size_bytes}"
@@ -144,14 +145,14 @@ class FilterCount:
 
 
 class Extension(Protocol):
-    """What the pipeline asks a consume-queue extension: the units behind some tag fields."""
+    """A consume-queue extension as the pipeline uses it: the units behind some tag fields."""
 
     def read(self, tags_codes: NDArray[np.int64], /) -> ExtUnits:
-        """Follow the addresses among tag fields; plain hashes stay as they are."""
+        """Read the units that addresses among tag fields lead to; plain hashes stay as they are."""
 
 
 class Pipeline:
-    """A filter at work; `count` tells what it has done so far.
+    """A filter at work; `count` is the work done so far.
 
     With a `registration` of this SQL92 filter (registered.py), bitmaps are used as well; one of
     another filter is ignored.
@@ -168,19 +169,20 @@ class Pipeline:
 
     @property
     def selects_entries(self) -> bool:
-        """Whether entries can tell anything; without a tag or a registration they can't."""
+        """True if entries can tell anything: they can't without a tag filter or a registration."""
         return self._filter.tags is not None or self._registration is not None
 
     def select_entries(
         self, entries: NDArray[np.void], extension: Extension | None = None
     ) -> NDArray[np.intp]:
-        """Which rows of a stretch of entries may belong to wanted messages, without reading those.
+        """Return which rows of a stretch of entries may belong to wanted messages, unread so far.
 
-        Damaged ones are kept, for whoever reads them says what is wrong. The queue's extension is
-        asked only if it can tell something.
+        Damaged entries are kept, so that reading them reports what is wrong. The queue's extension
+        is read only if it can tell something.
         """
         tags, registration = self._filter.tags, self._registration
         if tags and not tags.is_everything and not registration:
+            # The common case, in one pass and mostly compiled; None if an entry holds an address.
             rows = rows_tagged(entries, tags.hashes)
             if rows is not None:
                 self.count.tag_hash.add(len(entries), len(rows), len(entries) * ENTRY_BYTES)
@@ -203,7 +205,7 @@ class Pipeline:
         return np.flatnonzero(left | is_damaged(entries["size"]))
 
     def select_frames(self, frames: FrameBatch) -> FrameBatch:
-        """The records that pass, by their properties; `next_offset` stays."""
+        """Return the records that pass, by their properties; `next_offset` stays."""
         if not len(frames):
             return frames
         columns = property_columns(frames, self._filter.properties)
@@ -221,10 +223,10 @@ class Pipeline:
     def survivors(
         self, batches: Iterable[FrameBatch], most_rows: int, most_bytes: int
     ) -> Iterator[FrameBatch]:
-        """The records of many batches that pass, in batches of at most so many rows and bytes.
+        """Yield the records of many batches that pass, in batches of bounded rows and bytes.
 
-        Where few pass, those of many batches come together, as far as they share a buffer: what a
-        batch costs later has to be small beside what was examined for it.
+        Where few pass, those of several batches are joined if they share a buffer: the fixed cost
+        of a batch later on has to be small beside what was examined for it.
         """
         held: list[FrameBatch] = []
         examined = left = 0

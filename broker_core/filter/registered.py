@@ -1,4 +1,4 @@
-"""Registered filters: what consumer groups have told a broker, and what its bitmaps say of it.
+"""Registered filters: SQL92 filters that consumer groups have told a broker, and their bitmaps.
 
 Kept in config/consumerFilter.json, which a broker writes every ten seconds and when it stops. A
 filter that was changed since then is not in the file yet, so a message that was stored later can't
@@ -23,7 +23,7 @@ from broker_core.store.config_files import Version, load, versions
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 _FILE = Path("config") / "consumerFilter.json"
 # A message is dispatched, and its bitmap made, a little after it was stored.
 _DISPATCH_LAG_MS = 1000
@@ -31,10 +31,10 @@ _DISPATCH_LAG_MS = 1000
 
 @dataclass(frozen=True, slots=True)
 class RegisteredFilter:
-    """A filter that a consumer group has told the broker. Times are in ms since 1970.
+    """A filter that a consumer group has registered with the broker. Times are in ms since 1970.
 
     `dead_ms` is 0 while the group has consumers. Bits are computed for dead filters as well, until
-    the broker forgets them. `saved_ms` is when the broker wrote this down.
+    the broker forgets them. `saved_ms` is when the broker wrote the file.
     """
 
     topic: str
@@ -54,10 +54,10 @@ class RegisteredFilter:
         bitmap_bytes: NDArray[np.integer],
         bitmaps: NDArray[np.uint8],
     ) -> NDArray[np.bool_]:
-        """Which messages this filter did not match when they were stored.
+        """Return which messages this filter did not match when they were stored.
 
         A message can only be rejected if it was stored after the filter was registered and before
-        that was written down, and if it has a bitmap of this filter's length.
+        the file was written, and if it has a bitmap of this filter's length.
 
         Args:
             store_ms: Store times.
@@ -68,13 +68,13 @@ class RegisteredFilter:
         can_tell &= bitmap_bytes == self.m // 8
         if self.expression_type != "SQL92" or not self.positions or not can_tell.any():
             return np.zeros(len(store_ms), np.bool_)
-        places = np.array(self.positions)
-        bits = bitmaps[:, places // 8] & (1 << places % 8).astype(np.uint8)
+        positions = np.array(self.positions)
+        bits = bitmaps[:, positions // 8] & (1 << positions % 8).astype(np.uint8)
         return np.asarray(can_tell & (bits == 0).any(axis=1))
 
 
 def load_registered(root: Path) -> tuple[RegisteredFilter, ...]:
-    """The filters that are registered with the broker of the store at `root`; often none."""
+    """Load the filters that are registered with the broker of the store at `root`; often none."""
     # The older of file and backup, since the backup is read if the file turns out to be torn.
     times = [found.modified_ns for found in versions(root / _FILE) if found is not None]
     return registered_filters(load(root / _FILE), min(times) // 1_000_000) if times else ()
@@ -98,7 +98,7 @@ class Registrations:
             try:
                 self._filters = load_registered(self._root)
             except StorageError as error:
-                _LOG.warning("registered filters ignored: reason=%s", error)
+                log.warning("event=registered_filters_ignored reason=%s", error)
                 self._filters = ()
             self._versions = found
         return registration_of(self._filters, topic, expression)
@@ -107,7 +107,7 @@ class Registrations:
 def registered_filters(
     document: Mapping[str, Any], saved_ms: int, shape: BloomShape | None = None
 ) -> tuple[RegisteredFilter, ...]:
-    """The filters of a consumerFilter.json written at `saved_ms`; none if one has other bits.
+    """Return the filters of a consumerFilter.json written at `saved_ms`; none if one's bits differ.
 
     A broker that is started with another shape discards the whole file, and so do we. Without
     `shape`, all must have the shape of the first. Bits that do not follow from shape, group and
@@ -121,7 +121,7 @@ def registered_filters(
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         # Not worth failing a read for: without registered filters every message is evaluated.
-        _LOG.warning("registered filters ignored: reason=%r", error)
+        log.warning("event=registered_filters_ignored reason=%r", error)
         return ()
     if not found:
         return ()
@@ -154,7 +154,7 @@ def _registered(entry: Mapping[str, Any], saved_ms: int) -> RegisteredFilter:
 def registration_of(
     filters: Iterable[RegisteredFilter], topic: str, expression: str
 ) -> RegisteredFilter | None:
-    """The oldest registration of this very expression on a topic: it can tell of most messages.
+    """Return the oldest registration of an expression on a topic: it covers most messages.
 
     Which group registered it does not matter: its bits say what the expression said.
     """

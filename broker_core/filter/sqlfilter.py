@@ -49,14 +49,17 @@ class SqlFilter:
         self.properties = property_names(parsed.root)
 
     def verdicts(self, messages: Sequence[Mapping[str, str]]) -> list[Verdict]:
-        """The verdict on each message, given as its properties; every value is text."""
+        """Return the verdict on each message, given as its properties; every value is text.
+
+        One message after another (sql92/scalar.py); `select` is for batches.
+        """
         for properties in messages:
             for name in self.properties:
                 _require_text(name, properties.get(name))
         return verdicts(self._root, messages)
 
     def masks(self, columns: Mapping[str, pa.Array], rows: int) -> Masks:
-        """Where a batch of messages is true, null or in error.
+        """Return where a batch of messages is true, null or in error: verdicts as columns.
 
         Args:
             columns: Property name → string array, null where a message lacks the property. Names
@@ -67,11 +70,14 @@ class SqlFilter:
         return evaluate(self._root, columns, rows)
 
     def select(self, columns: Mapping[str, pa.Array], rows: int) -> NDArray[np.bool_]:
-        """Which messages of a batch are delivered; arguments as for `masks`."""
+        """Return which messages of a batch are delivered; arguments as for `masks`.
+
+        By columns (sql92/columnar.py); `verdicts` is for single messages.
+        """
         return np.array(np.broadcast_to(masks_of(self._root, columns, rows).true, rows))
 
     def describe(self) -> str:
-        """The filter as it was understood: every operator in parentheses, the dropped end gone."""
+        """Return the filter as understood: every operator in parentheses, the dropped end gone."""
         return render(self._root)
 
     def __repr__(self) -> str:

@@ -1,4 +1,7 @@
-"""Where in a filter text something is wrong, shown to a person."""
+"""Syntax errors of filter texts: the line in question with a caret under it.
+
+For tag expressions (tags.py) and SQL92 texts (sql92/) alike.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ _WINDOW = 60  # characters of a long line shown on either side of the caret
 
 
 def syntax_error(text: str, position: int, complaint: str) -> FilterSyntaxError:
-    """The error for a filter that is wrong at `position`, with the line and a caret under it.
+    """Return the error for a filter that is wrong at `position`, with its line and a caret.
 
     Lines end at LF, CR or CRLF; line and column count from 1, columns in characters. A long line
     is shown in part, and tabs before the caret stay tabs, so that the caret stands where it should.

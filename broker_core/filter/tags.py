@@ -1,8 +1,18 @@
-"""Tag expressions: `A || B`, or `*` for everything.
+"""Tag expressions, `A || B` or `*` for everything, and the fallback for comparing tags by hash.
 
 A message has one tag (property TAGS) or none. Its Java hash stands in the consume-queue entry, so
 most messages are told apart without being read; texts of equal hash (`Aa` and `BB`) are told apart
 afterwards, by the tag itself. Untagged messages belong to `*` alone.
+
+The comparison of hashes exists three times; Pipeline.select_entries picks:
+
+    rows_tagged        in store/queue/consume_queue.py: for a tag filter alone, over entries that
+                       all hold hashes. Most reads. NumPy below 2,048 entries, else its kernel
+    select_tags        that kernel, in store/queue/consume_queue_kernels.py
+    select_codes       here: where an entry holds an address in the consume-queue extension
+                       instead of a hash, or where bitmaps are used as well
+
+Tag texts (`select_texts`) are compared afterwards, whichever of these ran.
 """
 
 from __future__ import annotations
@@ -55,15 +65,16 @@ class TagFilter:
 
     @property
     def is_everything(self) -> bool:
-        """Whether every message matches, tagged or not."""
+        """True if every message matches, tagged or not."""
         return self.tags is None
 
     def select_codes(self, tag_codes: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which consume-queue entries may match, by their tag fields.
+        """Return which consume-queue entries may match, by their tag fields.
 
-        Only the low 32 bits count, as in RocketMQ, also where the field holds something else (the
-        delivery time of a delayed message). An address in the extension that has not been replaced
-        by the tag's hash says nothing about the tag, so it may match.
+        The fallback of `rows_tagged` in store/queue/consume_queue.py; see the module. Only the low
+        32 bits count, as in RocketMQ, also where the field holds something else (the delivery time
+        of a delayed message). An address in the extension that has not been replaced by the tag's
+        hash says nothing about the tag, so it may match.
         """
         if self.is_everything:
             return np.ones(len(tag_codes), np.bool_)
@@ -71,7 +82,7 @@ class TagFilter:
         return np.isin(low, self.hashes) | is_address(tag_codes)
 
     def select_texts(self, tags: pa.Array) -> NDArray[np.bool_]:
-        """Which messages match, by their tags; null for a message without one."""
+        """Return which messages match, by their tags; null for a message without one."""
         if self.tags is None:
             return np.ones(len(tags), np.bool_)
         found = pc.is_in(tags, pa.array(self.tags, tags.type))

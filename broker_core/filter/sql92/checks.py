@@ -1,4 +1,4 @@
-"""Checks on operands that are made when a filter is parsed, before any message is seen.
+"""Checks on operands, made while a filter is parsed, before any message is seen.
 
 Each takes the filter's text and the token to point at, and raises FilterSyntaxError.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def condition(text: str, node: Node, token: Token, role: str) -> Node:
-    """`node` as a condition: a boolean as it is, a property cast; nothing else can be one."""
+    """Return `node` as a condition: a boolean as it is, a property cast; refuse all else."""
     if isinstance(node, Boolean):
         return node
     if isinstance(node, Property):
@@ -37,7 +37,7 @@ def condition(text: str, node: Node, token: Token, role: str) -> Node:
 
 
 def equality(text: str, left: Node, right: Node, token: Token) -> None:
-    """Neither side is NULL, and TRUE or FALSE on the left has no number or text on its right."""
+    """Refuse NULL on either side, and a number or text on the right of TRUE or FALSE."""
     if Truth(None) in (left, right):
         complaint = f"nothing can be compared with NULL by {token.word}; write IS NULL"
         raise syntax_error(text, token.position, complaint)
@@ -47,14 +47,14 @@ def equality(text: str, left: Node, right: Node, token: Token) -> None:
 
 
 def ordered(text: str, node: Node, token: Token) -> None:
-    """An operand of an ordering or of BETWEEN is a number, a property or a negated value."""
+    """Require a number, a property or a negated value as operand of an ordering or BETWEEN."""
     if isinstance(node, Boolean) or (isinstance(node, Constant) and not isinstance(node, Number)):
         complaint = f"{token.word} takes numbers and properties, not {_kind(node)}{_advice(node)}"
         raise syntax_error(text, token.position, complaint)
 
 
 def not_reversed(text: str, low: Node, high: Node, token: Token) -> None:
-    """Bounds that are both literal numbers are in order."""
+    """Require bounds that are both literal numbers to be in order."""
     if not isinstance(low, Number) or not isinstance(high, Number):
         return
     width = common_width(low, high)
@@ -64,7 +64,7 @@ def not_reversed(text: str, low: Node, high: Node, token: Token) -> None:
 
 
 def listed(text: str, node: Node, token: Token) -> Property:
-    """What stands left of IN is a property."""
+    """Return the operand left of IN, which must be a property."""
     if isinstance(node, Property):
         return node
     complaint = f"a property must stand before IN, not {_kind(node)}{_advice(node)}"

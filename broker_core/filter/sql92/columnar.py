@@ -1,4 +1,7 @@
-"""Columnar evaluator: the verdicts of a filter on a whole batch of messages.
+"""Columnar evaluator: the verdicts of a filter on a whole batch; the fast twin of scalar.py.
+
+Runs for every filtered read (SqlFilter.select). scalar.py states the rules and runs for single
+messages; property tests hold the two equal, operator by operator: `conjunction` here and there.
 
 Each step of the tree works on all rows at once. A boolean is three masks, of which at most one is
 true on a row: true, null, error; FALSE is where none is. Numbers occur only as literals (a property
@@ -61,7 +64,7 @@ _KERNELS: dict[Part, Callable[..., pa.Array]] = {
 
 
 def both(left: Mask, right: Mask) -> Mask:
-    """Where both are true; quicker than `&` where one of them holds for all rows."""
+    """Return where both are true; quicker than `&` if one of them holds for all rows."""
     if isinstance(left, np.bool_):
         return right if left else left
     if isinstance(right, np.bool_):
@@ -70,7 +73,7 @@ def both(left: Mask, right: Mask) -> Mask:
 
 
 def either(left: Mask, right: Mask) -> Mask:
-    """Where one of them is true, or both; quicker than `|` as well."""
+    """Return where at least one is true; quicker than `|` if one of them holds for all rows."""
     if isinstance(left, np.bool_):
         return left if left else right
     if isinstance(right, np.bool_):
@@ -79,7 +82,7 @@ def either(left: Mask, right: Mask) -> Mask:
 
 
 class Masks(NamedTuple):
-    """Where a filter, or part of it, is true, null or in error; FALSE everywhere else."""
+    """Rows on which a filter, or part of it, is true, null or in error; FALSE on all others."""
 
     true: Mask
     null: Mask = _NOWHERE
@@ -87,7 +90,7 @@ class Masks(NamedTuple):
 
     @property
     def false(self) -> Mask:
-        """Where it is neither true nor null nor in error."""
+        """The rows that are neither true nor null nor in error."""
         return ~either(self.true, either(self.null, self.error))
 
     def __invert__(self) -> Masks:
@@ -103,18 +106,18 @@ class Column:
 
     @cached_property
     def absent(self) -> Mask:
-        """Where messages lack the property."""
+        """The rows whose messages lack the property."""
         if self.texts.null_count == 0:
             return _NOWHERE
         return _mask(self.texts.is_null())
 
     @cached_property
     def truths(self) -> Mask:
-        """Where the text reads as TRUE."""
+        """The rows whose text reads as TRUE."""
         return _mask(pc.equal(pc.ascii_lower(self.texts), "true"))
 
     def keys(self, width: Width) -> Keys:
-        """The texts as numbers of this width."""
+        """Return the texts as numbers of this width."""
         if width not in self._keys:
             self._keys[width] = column_keys(self.texts, width)
         return self._keys[width]
@@ -124,12 +127,12 @@ _Value: TypeAlias = Column | Number | str | Masks
 
 
 def evaluate(root: Node, columns: Mapping[str, pa.Array], rows: int) -> Masks:
-    """Masks of length `rows` for a filter over property columns; arguments as for `masks_of`."""
+    """Evaluate a filter to masks of length `rows`; arguments as for `masks_of`."""
     return Masks(*(np.array(np.broadcast_to(mask, rows)) for mask in masks_of(root, columns, rows)))
 
 
 def masks_of(root: Node, columns: Mapping[str, pa.Array], rows: int) -> Masks:
-    """Masks for a filter over property columns, each of length `rows` or one for all of them.
+    """Evaluate a filter over property columns to masks, each of length `rows` or one for all.
 
     Args:
         root: The filter.
@@ -149,7 +152,7 @@ def masks_of(root: Node, columns: Mapping[str, pa.Array], rows: int) -> Masks:
 
 @dataclass
 class _Batch:
-    """The property columns of one batch."""
+    """The property columns of one batch, each converted once however often it is mentioned."""
 
     _source: Mapping[str, pa.Array]
     _rows: int
@@ -219,7 +222,7 @@ def _logical(node: Node, operands: list[_Value]) -> Masks:  # noqa: C901, PLR091
 
 
 def _mask(booleans: pa.Array) -> NDArray[np.bool_]:
-    """An Arrow boolean array as a mask, null as false."""
+    """Return an Arrow boolean array as a mask, null as false."""
     if booleans.null_count:
         booleans = booleans.fill_null(False)
     mask: NDArray[np.bool_] = booleans.to_numpy(zero_copy_only=False)
@@ -246,7 +249,11 @@ def _present(value: _Value) -> Mask:
 
 
 def conjunction(left: Masks, right: Masks) -> Masks:
-    """AND: only a FALSE on the left hides an error on the right."""
+    """Return left AND right by rows: only a FALSE on the left hides an error on the right.
+
+    The twin of scalar.conjunction, for batches.
+    """
+    # RocketMQ evaluates the left side first, and the right side only if the left is not FALSE.
     error = either(left.error, both(~left.false, right.error))
     true = both(left.true, right.true)
     known = either(either(true, error), either(left.false, right.false))
@@ -254,7 +261,10 @@ def conjunction(left: Masks, right: Masks) -> Masks:
 
 
 def disjunction(left: Masks, right: Masks) -> Masks:
-    """OR: only a TRUE on the left hides an error on the right."""
+    """Return left OR right by rows: only a TRUE on the left hides an error on the right.
+
+    The twin of scalar.disjunction, for batches.
+    """
     error = left.error | (~left.true & right.error)
     true = ~error & (left.true | right.true)
     return Masks(true, ~(true | error) & (left.null | right.null), error)
@@ -265,7 +275,7 @@ def _negate(value: _Value) -> _Value:
 
 
 def _equal(left: _Value, right: _Value) -> Masks:
-    """Equality; null on the left is null, null on the right FALSE, and two nulls are equal."""
+    """Compare: null on the left is null, null on the right FALSE, and two nulls are equal."""
     present = both(_present(left), _present(right))
     same, failed = _same(left, right)
     error = either(either(_error(left), _error(right)), both(present, failed))
@@ -274,7 +284,7 @@ def _equal(left: _Value, right: _Value) -> Masks:
 
 
 def _same(left: _Value, right: _Value) -> tuple[Mask, Mask]:
-    """Where two values are the same, and where they can't be compared, if both are present."""
+    """Return where two present values are equal, and where they can't be compared."""
     if isinstance(left, Masks):
         if isinstance(right, Masks):
             return left.true == right.true, _NOWHERE
@@ -314,7 +324,7 @@ def _compare(order: Order, left: _Value, right: _Value) -> Masks:
 
 
 def _keys(left: Column | Number | str, right: Column | Number | str) -> tuple[Keys, Keys]:
-    """Two numbers, or a number and a text, or two texts, as integers of their common order."""
+    """Convert two numbers, a number and a text, or two texts to integers of their common order."""
     if isinstance(left, Number):
         width = common_width(left, right) if isinstance(right, Number) else left.width
     else:
@@ -343,7 +353,7 @@ def _in(node: In, value: _Value) -> Masks:
 
 
 def _match(node: Match, value: _Value) -> Masks:
-    """FALSE, also in the NOT form, for an empty needle and for anything that is not text."""
+    """Search a text: FALSE, also in the NOT form, for an empty needle and for what is not text."""
     if not node.needle:
         return Masks(_NOWHERE)
     if isinstance(value, Column):

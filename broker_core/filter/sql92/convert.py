@@ -1,4 +1,6 @@
-"""Text to number and to boolean, as Java's own parsers do it.
+"""Conversion of one text to a number or a boolean, as Java's parsers do it.
+
+numerals.py converts whole columns, and comes here for every text that is not a plain numeral.
 
     int32, int64   sign, then decimal digits of any script in the basic plane; nothing else
     double         blanks around it, exponent, suffix f or d, hexadecimal, NaN, Infinity
@@ -31,7 +33,7 @@ _BITS: dict[Width, int] = {"int32": 31, "int64": 63}
 
 
 def to_integer(text: str, width: Width) -> int | None:
-    """The integer that `text` spells, or None if it spells none or does not fit."""
+    """Return the integer that `text` spells, or None if it spells none or does not fit."""
     if not text.isascii():
         text = _ascii_digits(text)
     match = _INTEGER.fullmatch(text)
@@ -44,7 +46,7 @@ def to_integer(text: str, width: Width) -> int | None:
 
 
 def _ascii_digits(text: str) -> str:
-    """`text` with the decimal digits of other scripts as 0–9; those above U+FFFF stay."""
+    """Return `text` with the decimal digits of other scripts as 0–9; those above U+FFFF stay."""
     return "".join(
         character if ord(character) > 0xFFFF else str(unicodedata.decimal(character, character))
         for character in text
@@ -52,7 +54,7 @@ def _ascii_digits(text: str) -> str:
 
 
 def to_double(text: str) -> float | None:
-    """The double nearest to the number that `text` spells, or None if it spells none."""
+    """Return the double nearest to the number that `text` spells, or None if it spells none."""
     text = text.strip(_ASCII_BLANKS)
     if decimal := _DECIMAL.fullmatch(text):
         return float(decimal[1])
@@ -75,12 +77,12 @@ def _from_hexadecimal(match: re.Match[str]) -> float | None:
 
 
 def to_boolean(text: str) -> bool:
-    """TRUE for "true" in any ASCII case, without stripping; else FALSE."""
+    """Return TRUE for "true" in any ASCII case, without stripping; else FALSE."""
     return text.isascii() and text.lower() == "true"
 
 
 def order_key(value: float) -> int:
-    """A signed 64-bit integer that orders as Java orders doubles."""
+    """Return a signed 64-bit integer that orders as Java orders doubles."""
     if math.isnan(value):
         value = float("nan")  # one NaN: sign and payload do not count
     bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
@@ -88,12 +90,12 @@ def order_key(value: float) -> int:
 
 
 def number_key(number: Number, width: Width) -> int:
-    """The integer by which `number` is compared at `width`, its own or a wider one."""
+    """Return the integer by which `number` is compared at `width`, its own or a wider one."""
     return order_key(float(number.value)) if width == "double" else int(number.value)
 
 
 def text_key(text: str, width: Width) -> int | None:
-    """The integer by which `text` is compared at `width`, or None if it is no such number."""
+    """Return the integer by which `text` is compared at `width`; None if it is no such number."""
     if width != "double":
         return to_integer(text, width)
     value = to_double(text)
@@ -101,5 +103,5 @@ def text_key(text: str, width: Width) -> int | None:
 
 
 def common_width(left: Number, right: Number) -> Width:
-    """The width at which two numbers are compared: double if either is one."""
+    """Return the width at which two numbers are compared: double if either is one."""
     return "double" if "double" in (left.width, right.width) else "int64"

@@ -1,4 +1,4 @@
-"""A whole column of texts as numbers.
+"""Conversion of a column of texts to numbers; convert.py is its twin for one text.
 
 Plain numerals (`-?digits`, and `-?digits.digits` for doubles) are found by adding up byte classes
 and go through Arrow's cast, which agrees with Java on these. All others, from `+5` and `1e3` to
@@ -33,14 +33,14 @@ _INT64_MAX = np.int64(np.iinfo(np.int64).max)
 
 
 class Keys(NamedTuple):
-    """The integers by which texts are compared; `valid` is false where a text is no number."""
+    """Integers by which texts are compared; `valid` is false where a text is no number."""
 
     values: NDArray[np.int64]
     valid: NDArray[np.bool_]
 
 
 def column_keys(texts: pa.Array, width: Width) -> Keys:
-    """Keys of all texts at this width; null texts have none. Equal to `text_key` on each."""
+    """Return keys of all texts at this width, as `text_key` of each; null texts have none."""
     present: NDArray[np.bool_] = texts.is_valid().to_numpy(zero_copy_only=False)
     plain = present & _is_plain(texts, width)
     odd = np.flatnonzero(present & ~plain)
@@ -56,7 +56,7 @@ def column_keys(texts: pa.Array, width: Width) -> Keys:
 
 
 def _is_plain(texts: pa.Array, width: Width) -> NDArray[np.bool_]:
-    """Where a text, if it is not null, is a numeral that Arrow's cast reads as Java does."""
+    """Return where a text, if not null, is a numeral that Arrow's cast reads as Java does."""
     data, starts, sizes = _layout(texts)
     if not len(data):
         return np.zeros(len(texts), np.bool_)
@@ -84,7 +84,7 @@ def _all_digits(data: NDArray[np.uint8]) -> bool:
 
 
 def _layout(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-    """The bytes of all texts, and where each starts in them and how many it has."""
+    """Return the bytes of all texts, and each one's start in them and length."""
     _, offsets_buffer, data_buffer = texts.buffers()
     dtype = np.dtype(np.int64 if pa.types.is_large_string(texts.type) else np.int32)
     first = texts.offset * dtype.itemsize
@@ -98,7 +98,7 @@ def _layout(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDAr
 
 
 def _cast(texts: pa.Array, width: Width) -> NDArray[np.int64]:
-    """Keys of plain numerals, 0 for null."""
+    """Return the keys of plain numerals, 0 for null."""
     numbers = texts.cast(pa.float64() if width == "double" else pa.int64())
     values = (numbers.fill_null(0) if numbers.null_count else numbers).to_numpy()
     bits: NDArray[np.int64] = values.view(np.int64)
@@ -106,6 +106,7 @@ def _cast(texts: pa.Array, width: Width) -> NDArray[np.int64]:
 
 
 def _one_by_one(texts: pa.Array, width: Width) -> Keys:
+    """Return the keys of texts by `text_key`, each distinct text once."""
     encoded = pc.dictionary_encode(texts)
     keys = [text_key(text, width) for text in encoded.dictionary.to_pylist()]
     values = np.array([key or 0 for key in keys], np.int64)

@@ -1,4 +1,4 @@
-"""Parser of filter texts: text → tree, with every check that is made before a message is seen.
+"""Parser of filter texts: text → tree, with every check that needs no message.
 
 Binding, tightest first, all infix levels to the left:
 
@@ -109,7 +109,7 @@ _Pending: TypeAlias = _Group | _Prefix | _Infix | _Bounds
 
 
 def parse(text: str) -> Parsed:
-    """The tree of a filter text.
+    """Parse a filter text to a tree.
 
     Raises:
         FilterSyntaxError: The text is no filter; the message shows where and what was expected.
@@ -144,7 +144,7 @@ class _Parser:
         return token
 
     def _expect(self, what: Collection[str] | Kind, expected: str) -> Token:
-        """The next token, which must be one of these words or of this kind."""
+        """Take the next token, which must be one of these words or of this kind."""
         token = self._next
         fits = token.kind is what if isinstance(what, Kind) else token.word in what
         if not fits:
@@ -176,7 +176,7 @@ class _Parser:
     # Operands
 
     def _operand(self) -> Node:
-        """The next literal or property; prefixes and parentheses before it go on the stack."""
+        """Take the next literal or property; prefixes and parentheses before it go on the stack."""
         while True:
             token = self._next
             if token.word == "(":
@@ -224,7 +224,7 @@ class _Parser:
     # What follows an operand
 
     def _complete(self, node: Node) -> Node | None:
-        """The whole filter if it ends after this operand; None if another operand must follow."""
+        """Return the whole filter if it ends after this operand; None if another must follow."""
         ceiling = 4  # the tightest operator that `node` can still be the left operand of
         while True:
             node = self._apply_prefixes(node)
@@ -257,7 +257,7 @@ class _Parser:
         return node
 
     def _apply_infix(self, node: Node, level: int) -> Node:
-        """`node` as the right operand of every waiting operator that binds at least as tightly."""
+        """Join `node` as right operand to every waiting operator that binds at least as tightly."""
         while self._stack:
             top = self._stack[-1]
             if not isinstance(top, _Infix) or top.level < level:
@@ -281,7 +281,7 @@ class _Parser:
         return Compare(cast("Order", token.word), left, right)
 
     def _bound(self, bounds: _Bounds, node: Node) -> Node | None:
-        """BETWEEN with one more bound: the whole of it, or None while the high one is to come."""
+        """Give BETWEEN one more bound: return all of it, or None while the high one is to come."""
         checks.ordered(self._text, node, bounds.token)
         self._pop()
         if bounds.low is None:
@@ -293,7 +293,7 @@ class _Parser:
         return Between(bounds.operand, bounds.low, node, bounds.negated)
 
     def _continue(self, node: Node) -> Node | None:
-        """`node` with the operator that follows: joined to it, or None if that needs an operand."""
+        """Join `node` to the operator that follows; None if that needs another operand."""
         token = self._take()
         if token.word == "IS":
             negated = self._next.word == "NOT"

@@ -1,4 +1,4 @@
-"""A tree as text, with every operator in parentheses: how a filter was understood."""
+"""Renderer: a tree as filter text, every operator in parentheses: how a filter was understood."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from broker_core.filter.sql92.tree import (
     Truth,
 )
 
-_Piece: TypeAlias = str | Node
+_Fragment: TypeAlias = str | Node
 _TRUTHS = {True: "TRUE", False: "FALSE", None: "NULL"}
 
 
 def render(root: Node) -> str:
-    """The filter text that parses to this very tree.
+    """Return the filter text that parses to exactly this tree.
 
     >>> from broker_core.filter.sql92.parser import parse
     >>> render(parse("NOT a = 1 OR b > 2 LIKE 'x'").root)
     '((NOT a = 1) OR (b > 2))'
     """
     done: list[str] = []
-    pending: list[_Piece] = [root]
+    pending: list[_Fragment] = [root]
     while pending:
-        piece = pending.pop()
-        if isinstance(piece, str):
-            done.append(piece)
+        fragment = pending.pop()
+        if isinstance(fragment, str):
+            done.append(fragment)
         else:
-            pending.extend(reversed(_pieces(piece)))
+            pending.extend(reversed(_fragments(fragment)))
     return "".join(done)
 
 
-def _pieces(node: Node) -> tuple[_Piece, ...]:
-    """A node taken one step apart."""
+def _fragments(node: Node) -> tuple[_Fragment, ...]:
+    """Take a node one step apart."""
     match node:
         case Number():
             return (repr(node.value),)
@@ -66,13 +66,13 @@ def _pieces(node: Node) -> tuple[_Piece, ...]:
             return ("(", *_operation(node), ")")
 
 
-def _negation(node: Negate) -> tuple[_Piece, ...]:
+def _negation(node: Negate) -> tuple[_Fragment, ...]:
     if isinstance(node.operand, Negate):
         return ("-(", node.operand, ")")  # two signs side by side may begin a comment
     return ("-", node.operand)
 
 
-def _operation(node: Node) -> tuple[_Piece, ...]:
+def _operation(node: Node) -> tuple[_Fragment, ...]:
     match node:
         case And():
             return (node.left, " AND ", node.right)

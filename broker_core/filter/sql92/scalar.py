@@ -1,6 +1,7 @@
-"""Reference evaluator: the verdict of a filter on one message's properties.
+"""Scalar evaluator: the verdict of a filter on one message; the reference twin of columnar.py.
 
-Plain and slow on purpose: it states the rules, and the columnar evaluator is held equal to it. An
+Runs for single messages (SqlFilter.verdicts, `rocketmq-broker filter`); columnar.py runs for every
+read. Plain and slow on purpose: it states the rules, and columnar.py is held equal to it. An
 error is a value here: an operator that does not look at an operand (an AND whose left side is
 FALSE, an ordering whose left side is null) does not see its error either.
 """
@@ -62,7 +63,7 @@ _VERDICTS: dict[Logic, Verdict] = {True: "true", False: "false", None: "null", E
 
 
 def verdicts(root: Node, messages: Iterable[Mapping[str, str]]) -> list[Verdict]:
-    """What the filter says of messages with these properties, each by itself."""
+    """Return the verdict of a filter on each message, given as its properties."""
     steps = [(node, len(children(node))) for node in postorder(root)]
     return [_verdict(steps, properties) for properties in messages]
 
@@ -124,7 +125,10 @@ def _logic(value: Value) -> Logic:
 
 
 def conjunction(left: Logic, right: Logic) -> Logic:
-    """AND: only a FALSE on the left hides an error on the right."""
+    """Return left AND right: only a FALSE on the left hides an error on the right.
+
+    For single messages; columnar.conjunction is its twin for batches.
+    """
     if left is ERROR or left is False:
         return left
     if right is ERROR or right is False:
@@ -133,7 +137,10 @@ def conjunction(left: Logic, right: Logic) -> Logic:
 
 
 def disjunction(left: Logic, right: Logic) -> Logic:
-    """OR: only a TRUE on the left hides an error on the right."""
+    """Return left OR right: only a TRUE on the left hides an error on the right.
+
+    For single messages; columnar.disjunction is its twin for batches.
+    """
     if left is ERROR or left is True:
         return left
     if right is ERROR or right is True:
@@ -152,7 +159,7 @@ def _negate(value: Value) -> Value:
 
 
 def _equal(left: Value, right: Value) -> Logic:
-    """Equality; null on the left is null, null on the right FALSE, and two nulls are equal."""
+    """Compare: null on the left is null, null on the right FALSE, and two nulls are equal."""
     if left is ERROR or right is ERROR:
         return ERROR
     if left is None:
@@ -179,7 +186,7 @@ def _compare(order: Order, left: Value, right: Value) -> Logic:
 
 
 def _keys(left: Value, right: Value) -> tuple[int, int] | Literal[_Error.ERROR]:
-    """Two numbers, or a number and a text, or two texts, as integers of their common order."""
+    """Convert two numbers, a number and a text, or two texts to integers of their common order."""
     if isinstance(left, Number):
         width = common_width(left, right) if isinstance(right, Number) else left.width
     else:
@@ -203,7 +210,7 @@ def _in(node: In, value: Value) -> Logic:
 
 
 def _match(node: Match, value: Value) -> Logic:
-    """FALSE, also in the NOT form, for an empty needle and for anything that is not text."""
+    """Search a text: FALSE, also in the NOT form, for an empty needle and for what is not text."""
     if not node.needle:
         return False
     if value is ERROR:

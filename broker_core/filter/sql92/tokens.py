@@ -1,6 +1,6 @@
 """Tokens of a filter text.
 
-The longest token wins at each place, and a keyword wins over a name of equal length. Blanks are
+The longest token wins at each position, and a keyword wins over a name of equal length. Blanks are
 space, TAB, LF, CR and FF; a comment is `/* … */`, or `--` up to and including a line end (without
 one it is two minus signs). What follows is what no SQL habit prepares for: an integer has no
 leading zero, so `08` is two tokens, and only an integer takes the suffix L, which means nothing.
@@ -43,7 +43,7 @@ _HINTS = {
 
 
 class Kind(enum.Enum):
-    """What a token is, worded for messages."""
+    """Kinds of tokens, worded for messages."""
 
     INTEGER = "integer"
     FLOAT = "float"
@@ -73,7 +73,7 @@ class Token(NamedTuple):
 
 
 class Lexer:
-    """Hands out the tokens of a text one at a time, and looks no further than asked.
+    """A lexer: hands out the tokens of a text one at a time, and looks no further than asked.
 
     A filter may be followed by anything at all after one more legal token, so the text must not
     be read ahead. Total work is linear in the part of the text that is read.
@@ -86,7 +86,7 @@ class Lexer:
         self._last_line_end = max(text.rfind("\n"), text.rfind("\r"))
 
     def take(self) -> Token:
-        """The next token; END for ever after the last one.
+        """Take the next token; END for ever after the last one.
 
         Raises:
             FilterSyntaxError: What comes next is not a token.
@@ -109,7 +109,7 @@ class Lexer:
                 return start
 
     def _comment_end(self, start: int) -> int:
-        """The end of a comment that begins at `start`, or `start` if none does."""
+        """Return the end of a comment that begins at `start`, or `start` if none does."""
         opening = self.text[start : start + 2]
         if opening == "/*":
             closing = self.text.find("*/", start + 2)
@@ -142,5 +142,5 @@ def _token(kind: Kind, text: str, position: int) -> Token:
 
 
 def string_value(token: Token) -> str:
-    """The text that a string token stands for."""
+    """Return the text that a string token stands for."""
     return token.text[1:-1].replace("''", "'")

@@ -1,4 +1,4 @@
-"""The parsed form of a filter: what is compared with what.
+"""Tree of a filter: its parsed form, one class per operator.
 
 Parentheses and unary plus leave no trace. Trees can be thousands of levels deep (`a AND b AND …`
 leans to the left), so nothing here or in the evaluators recurses; see `postorder`.
@@ -164,7 +164,7 @@ Boolean = (Truth, Cast, Not, IsNull, Match, In, Equal, Compare, Between, And, Or
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The operands of a node, left to right."""
+    """Return the operands of a node, left to right."""
     match node:
         case Number() | Text() | Truth() | Property():
             return ()
@@ -177,7 +177,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def postorder(root: Node) -> list[Node]:
-    """All nodes, each after its operands, operands left to right.
+    """List all nodes, each after its operands, operands left to right.
 
     An evaluator runs down this list with a stack of results: each node takes as many as it has
     children off the stack and puts one back.
@@ -193,5 +193,5 @@ def postorder(root: Node) -> list[Node]:
 
 
 def property_names(root: Node) -> tuple[str, ...]:
-    """The properties that a filter mentions, sorted, each once."""
+    """Return the properties that a filter mentions, sorted, each once."""
     return tuple(sorted({node.name for node in postorder(root) if isinstance(node, Property)}))

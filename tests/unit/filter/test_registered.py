@@ -149,7 +149,7 @@ def test_document_of_another_form_holds_no_filters(
     broken: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert registered_filters(broken, SAVED_MS, SHAPE) == ()
-    assert "registered filters ignored" in caplog.text
+    assert "event=registered_filters_ignored" in caplog.text
 
 
 def test_filters_of_a_store_were_known_when_file_and_backup_were_written(tmp_path: Path) -> None:
