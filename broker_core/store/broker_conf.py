@@ -1,4 +1,4 @@
-r"""Broker configuration files (`broker.conf`) in Java's properties format.
+r"""Broker configuration: reads a `broker.conf`, in Java's properties format; never writes one.
 
 One `name=value` a line (`name: value` and `name value` too); `#` and `!` begin a comment line; a
 backslash at the end of a line joins the next one; `\t`, `\uXXXX` and the like are escapes.
@@ -14,7 +14,7 @@ _PAIR = re.compile(r"((?:[^\\=:\s]|\\.)*)\s*[=:]?\s*(.*)", re.DOTALL)
 
 
 def parse_properties_file(text: str) -> dict[str, str]:
-    r"""Return the settings of a properties text, the last one winning.
+    r"""Return the settings of a properties text; of a repeated name the last value.
 
     >>> parse_properties_file("# sizes\nbrokerName = broker-b\nlistenPort: 10911\npath=a\\\n  b")
     {'brokerName': 'broker-b', 'listenPort': '10911', 'path': 'ab'}

@@ -1,4 +1,4 @@
-"""The parts that together write one store: its files, log, consume queues, index and dispatch."""
+"""Store components: the write side of one store: files, log, consume queues, index, dispatch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoreComponents:
-    """All write-side parts of a store; they share one set of open files. `index` may be off."""
+    """All that writes one store; they share one set of open files. `index` is None if it is off."""
 
     root: Path
     settings: StoreSettings
@@ -38,15 +38,15 @@ class StoreComponents:
 
     @property
     def index_position(self) -> IndexPosition:
-        """Up to where the index is filled; nothing if it is off."""
+        """The end of the index; an empty position if it is off."""
         return self.index.position if self.index is not None else IndexPosition()
 
     def read_log(self) -> CommitLog:
-        """The log's read side, listed now."""
+        """Return the log's read side, listed now."""
         return CommitLog(*self.settings.commit_log_directories(self.root))
 
     def forget(self) -> None:
-        """Drop all that was remembered of the files: another process may have changed them."""
+        """Drop all that is remembered of the files: another process may have changed them."""
         self.handles.close_all()
         self.queues.forget()
         if self.index is not None:
@@ -56,7 +56,7 @@ class StoreComponents:
 def open_components(
     root: Path, settings: StoreSettings, files: Files, clock_ms: Callable[[], int]
 ) -> StoreComponents:
-    """The parts of the store at `root`; opens nothing yet."""
+    """Return the components of the store at `root`; opens no file yet."""
     handles = FileHandles(files)
     log = LogWriter(
         settings.commit_log_directories(root), handles, file_bytes=settings.commit_log_file_bytes

@@ -1,12 +1,12 @@
-"""Configuration files: the JSON documents below config/ that a broker keeps beside the log.
+"""Configuration files: reads and writes config/*.json, the tables a broker keeps beside the log.
 
 UTF-8 text, one object a file. Apache's broker writes maps with integer keys without quoting them,
-`{0:12,1:7}`, which is not JSON; both forms are read, quoted keys are written, and every release of
+`{0:12,1:7}`, which is not JSON. Both forms are read, quoted keys are written, and every release of
 Apache's broker reads those.
 
 A new version is written beside the old one, made durable, and takes its name after the old one was
 renamed to X.bak, so that a crash at any point leaves X or X.bak whole. Reading takes X, and X.bak
-if X is missing or damaged (Apache's broker rewrites X in place and can leave a torn one). Only the
+if X is missing or damaged (Apache's broker overwrites X itself and can leave a torn one). Only the
 holder of the store's lock writes.
 """
 
@@ -36,7 +36,7 @@ class _DamagedError(ValueError):
 
 
 class Version(NamedTuple):
-    """Which file it is, and when it was last written."""
+    """One content of a file, told by inode, length and modification time."""
 
     inode: int
     size_bytes: int
@@ -79,9 +79,9 @@ def backup(path: Path) -> Path:
 
 
 def versions(path: Path) -> tuple[Version | None, Version | None]:
-    """What tells one content of a file, and of its backup, from another; None where there is none.
+    """Return the versions of a file and of its backup, None for one that does not exist.
 
-    Looked at before `load`, an unchanged answer means that loading again would give the same.
+    Taken before `load`, unchanged versions mean that loading again returns an equal document.
     """
     return _version(path), _version(backup(path))
 
@@ -114,7 +114,9 @@ def load(path: Path) -> dict[str, Any]:
             damaged.append(f"{candidate.name}: {error}")
             continue
         if damaged:
-            log.warning("config file damaged, using its backup: path=%s %s", path, damaged[0])
+            log.warning(
+                "event=config_file_damaged using=backup path=%s reason=%s", path, damaged[0]
+            )
         return document
     if damaged:
         message = (

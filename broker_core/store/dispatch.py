@@ -1,9 +1,22 @@
 """Dispatch: makes records of the log findable, by queue offset and by key.
 
-What goes where is a function of the log's bytes alone (codec/dispatch.py). An append, the repair of
-a dead writer's batch and recovery all dispatch through here, each record's consume-queue entry
-before its index keys, in log order within each queue. Doing it again changes nothing in consume
-queues; index keys must be rewound first (index_writer.py).
+Problem. Consume queues and index are derived from the log. An append, the repair of a dead writer's
+batch and recovery must write identical entries for a record, or a store would differ by its history.
+
+Invariants.
+
+- Entries and keys are a function of the log's bytes alone (codec/dispatch_request.py). All three
+  callers go through this module.
+- A record's consume-queue entry is written before its index keys, and within a queue entries are
+  written in log order. So a reader that finds a key finds the queue's message too.
+- Dispatching twice changes nothing in consume queues: entry n lies at byte 20 * n. Index keys chain
+  to earlier ones, so the index must be rewound first (index/writer.py).
+
+Outline. `group_by_queue` orders a batch's rows by destination. `Dispatcher.planner` returns a pure
+function that computes a `DispatchPlan` (packed entries per queue, index entries and slots), so that
+an append can run it in another thread while the log is written. `Dispatcher.write` writes the plan.
+
+Next in an append: queue/writer.py, then index/writer.py.
 """
 
 from __future__ import annotations
@@ -26,6 +39,7 @@ if TYPE_CHECKING:
     from broker_core.store.index.writer import IndexWriter, KeyColumns, Put
     from broker_core.store.queue.writer import QueueKey, QueueWriter
 
+# Up to as many groups are counted or sorted as 16-bit numbers.
 _SMALL = 1 << 16
 
 
@@ -38,7 +52,10 @@ class QueueGroups:
     bounds: NDArray[np.int64]
 
     def offsets_from(self, ends: Sequence[int], count: int) -> NDArray[np.int64]:
-        """Each row's queue offset if queue i goes on at ends[i]; 0 for rows of no queue."""
+        """Return each row's queue offset if queue i goes on at ends[i]; 0 for rows of no queue.
+
+        The twin of dispatch_kernels.number_rows, which runs for large batches.
+        """
         offsets = np.zeros(count, dtype=np.int64)
         if kernels.is_worth(count):
             from broker_core.store.dispatch_kernels import number_rows
@@ -59,11 +76,12 @@ def group_by_queue(
 ) -> QueueGroups:
     """Group rows by topic and queue; only those of the mask, if there is one.
 
-    A topic may be listed twice; its rows are one group all the same.
+    A topic may be listed twice; its rows are one group.
 
     >>> group_by_queue(["a", "b"], np.array([1, 0, 1]), np.array([0, 2, 0])).queues
     (('a', 2), ('b', 0))
     """
+    # None means all rows: the usual case, which saves a copy of every column.
     chosen = None if in_queue is None or in_queue.all() else np.flatnonzero(in_queue)
     codes = topic_codes if chosen is None else topic_codes[chosen]
     distinct = list(dict.fromkeys(topics))
@@ -73,6 +91,7 @@ def group_by_queue(
     if not len(ids):
         nothing = np.zeros(0, dtype=np.int64)
         return QueueGroups((), nothing, np.zeros(1, dtype=np.int64))
+    # One destination is common (half messages, small appends) and needs no sorting.
     if bool((ids == ids[0]).all()) and bool((codes == codes[0]).all()):
         everything = np.arange(len(ids)) if chosen is None else chosen
         return QueueGroups(
@@ -91,9 +110,12 @@ def group_by_queue(
 def _sorted(
     codes: NDArray[np.int32], ids: NDArray[np.int32], width: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Groups that have rows, their bounds, and the rows; group g is code * width + id."""
+    """Return the groups that have rows, their bounds, and the rows; group g is code * width + id.
+
+    The twin of `_counted`, for small batches and for queue ids that are far apart.
+    """
     keys = codes.astype(np.int64) * width + ids
-    # Sixteen-bit keys are sorted by counting, everything else by comparing.
+    # NumPy sorts 16-bit keys by counting, everything else by comparing.
     narrow = keys.astype(np.uint16) if int(keys.max()) < _SMALL else keys
     order = np.argsort(narrow, kind="stable").astype(np.int64)
     ordered = keys[order]
@@ -104,7 +126,7 @@ def _sorted(
 def _counted(
     codes: NDArray[np.int32], ids: NDArray[np.int32], topics: int, width: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """The same by a kernel."""
+    """Return what `_sorted` does, by dispatch_kernels.group_rows; for large, dense batches."""
     from broker_core.store.dispatch_kernels import group_rows
 
     ends = np.zeros(topics * width + 1, dtype=np.int64)
@@ -116,18 +138,19 @@ def _counted(
 
 
 def queue_entries(requests: DispatchRequests, rows: NDArray[np.int64]) -> NDArray[np.void]:
-    """The consume-queue entries of these records."""
+    """Return the consume-queue entries of some records."""
     return packed_entries(requests.physical_offsets, requests.sizes, requests.tags_codes, rows)
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchPlan:
-    """What a dispatch writes: entries by queue, each from a number on, and index keys."""
+    """All that a dispatch writes: entries by queue, each from an offset on, and index keys."""
 
     entries: list[tuple[QueueKey, int, NDArray[np.void]]]
     keys: KeyColumns
     put: Put | None
-    """What the keys come to in the newest index file; None if that is for the writer to see."""
+    """The keys as entries and slots of the newest index file; None if they are few or do not all
+    fit there, which the index writer handles itself."""
 
 
 class Dispatcher:
@@ -140,9 +163,10 @@ class Dispatcher:
     def planner(
         self, requests: DispatchRequests, groups: QueueGroups
     ) -> Callable[[], DispatchPlan]:
-        """What computes all that makes a batch findable, whose records continue their queues.
+        """Return a function that plans the dispatch of a batch whose records continue their queues.
 
-        The call changes nothing: any thread may make it, until something else is dispatched.
+        The function changes nothing and may run in any thread. Its plan holds until something
+        else is dispatched.
         """
         plan_put = None
         if self._index is not None:
@@ -164,7 +188,7 @@ class Dispatcher:
         return plan
 
     def write(self, plan: DispatchPlan) -> None:
-        """Make a batch of records findable."""
+        """Write a plan: consume-queue entries first, then index keys."""
         for queue, start, entries in plan.entries:
             self._queues.write(queue, start, entries)
         if self._index is None:
@@ -181,7 +205,7 @@ class Dispatcher:
 
 
 def _key_columns(requests: DispatchRequests, skip: int = 0) -> KeyColumns:
-    """Of each index key its hash, and its record's physical offset and store time."""
+    """Return each index key's hash, and its record's physical offset and store time."""
     rows = requests.index_rows[skip:]
     times = requests.store_timestamps
     times = np.broadcast_to(times[0], len(rows)) if is_one_number(times) else times[rows]

@@ -1,4 +1,7 @@
-"""Rows by group, in order within each; the twin of store/dispatch.py's."""
+"""Rows by queue, compiled: the twins of `_sorted` and `offsets_from` in dispatch.py.
+
+They run where `kernels.is_worth` says so, which is for large batches.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ def group_rows(
         bounds[codes[row] * width + ids[row] + 1] += 1
     for group in range(1, len(bounds)):
         bounds[group] += bounds[group - 1]
-    # Where each group begins; once all its rows are placed, where it ends.
+    # bounds[g] is now where group g begins. It moves with each row, so that it ends as the group's
+    # end: no second array of cursors.
     for row in range(len(ids)):
         group = codes[row] * width + ids[row]
         order[bounds[group]] = row
@@ -43,7 +47,7 @@ def number_rows(
     firsts: NDArray[np.int64],
     numbers: NDArray[np.int64],
 ) -> None:
-    """Number the rows of each group, rows[bounds[g]:bounds[g + 1]], from firsts[g] on."""
+    """Give the rows of each group, rows[bounds[g]:bounds[g + 1]], numbers from firsts[g] on."""
     for group in range(len(firsts)):
         shift = firsts[group] - bounds[group]
         for at in range(bounds[group], bounds[group + 1]):

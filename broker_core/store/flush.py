@@ -5,15 +5,17 @@
                            Consume queues and index are rebuilt from the log.
     flush                  fsyncs all files that hold anything up to the log's end at that time,
                            then writes the checkpoint that says so: recovery need not look there.
-    close                  flushes and, if nobody wrote meanwhile, marks the store CLOSED and
-                           removes `abort`: the next open, ours or Apache's, trusts it all.
+    close                  flushes and, if no other writer appended during it, marks the store
+                           CLOSED and removes `abort`: the next open, ours or Apache's, trusts it.
 
-Without any of them an acknowledged message survives the death of every process, for the page cache
-does, but not that of the machine.
+Without any of them an acknowledged message survives the death of every process, because the page
+cache does, but not that of the machine.
 
-The checkpoint is written after the fsyncs it speaks of, and fsynced itself. Several processes may
-have written since the last flush; the marker's durable_end says from where on, and the log itself
+The checkpoint is written after the fsyncs it vouches for, and fsynced itself. Several processes may
+have written since the last flush. The marker's durable_end says from where on, and the log itself
 says which files that touched.
+
+The turns around a flush are in session.py (`begin_flush`, `end_flush`), the call in writer.py.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def dirty_since(components: StoreComponents, durable_end: int) -> Dirty:
-    """All files that records from `durable_end` on are in: log, consume queues, index."""
+    """Return all files that hold records from `durable_end` on: log, consume queues, index."""
     dirty = Dirty()
     log = components.read_log()
     for segment in log.segments:
@@ -61,7 +63,7 @@ def dirty_since(components: StoreComponents, durable_end: int) -> Dirty:
 
 
 def make_durable(files: Files, dirty: Dirty, root: Path) -> None:
-    """Fsync files and, for new ones, the names on the way to them; files that are gone are fine."""
+    """Fsync files and, for new ones, the directories up to the root; missing files are skipped."""
     for path in sorted(dirty.written):
         try:
             descriptor = files.open(path)
@@ -80,7 +82,7 @@ def make_durable(files: Files, dirty: Dirty, root: Path) -> None:
 
 
 def _up_to(directory: Path, root: Path) -> list[Path]:
-    """A directory and those above it, up to the store's root if it lies below that."""
+    """Return a directory and those above it, up to the store's root if it lies below that."""
     found = [directory]
     while found[-1] != root and found[-1].is_relative_to(root):
         found.append(found[-1].parent)
@@ -88,7 +90,7 @@ def _up_to(directory: Path, root: Path) -> list[Path]:
 
 
 def filled_index_time(components: StoreComponents) -> int:
-    """The end time of the newest index file that is full, 0 if none is."""
+    """Return the end time of the newest full index file, 0 if none is full."""
     for path in reversed(list_index_files(components.root / "index")):
         header = read_header(path)
         if header.entry_count >= components.settings.index_entries:

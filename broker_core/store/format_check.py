@@ -1,8 +1,9 @@
-"""Which directories are stores, and which hold a format that this library does not read.
+"""Format check: tells stores from other directories, and refuses formats that can't be read here.
 
 A store is a directory with a commit log, or with the files that a broker makes when it first
-starts. Formats that RocketMQ can use instead are recognised by what only they leave behind, and
-refused by name: a reader that did not know them would find an empty store.
+starts. Formats that RocketMQ can use instead (DLedger, RocksDB, batch consume queues) are
+recognised by files that only they leave, and refused by name: a reader that did not know them would
+find an empty store.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def batch_topics(root: Path) -> set[str]:
     """Return the topics that have batch consume queues, or are configured to get them.
 
     Their records never belong in an ordinary consume queue. A configuration that can't be read
-    tells nothing here; whoever needs it reports it.
+    tells nothing here; its own reader reports it.
     """
     try:
         table = config_files.load(root / "config" / "topics.json").get("topicConfigTable")

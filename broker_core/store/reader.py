@@ -1,12 +1,13 @@
 """Store reader: all that can be read of a store, without changing anything in it.
 
 Takes no lock and creates nothing, so it works on a read-only directory and beside any writer, ours
-or Apache's. Segments are mapped read-only; what consume queues point to is trusted only after the
-record itself was looked at (queue_view.py). Files that are rolled, added or deleted under a reader
-are noticed when an offset leads outside of what was listed.
+or Apache's. Segments are mapped read-only. A consume-queue entry is trusted only after a look at
+the record it points to (queue/view.py). Files that are rolled, added or deleted under a reader are
+noticed when an offset leads outside of the listed ones.
 
-A store that was not closed cleanly, and that nobody is writing to, is read as recovery would leave
-it (unclean.py). Until it was closed cleanly again, bodies are checked against their checksums.
+A store that was not closed cleanly, and that no process is writing to, is read as recovery would
+leave it (recovery/inspect.py). Until it was closed cleanly again, bodies are checked against their
+checksums.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _STRETCH_ENTRIES = 100_000
 _FILTERED_STRETCH_ENTRIES = 500_000
 
 Select = Callable[["NDArray[np.void]", ConsumeQueueExt], "NDArray[np.intp]"]
-"""Decides by entries, and the extension they may lead to, which rows are wanted."""
+"""Returns which rows are wanted, by entries and the extension that they may lead to."""
 
 
 class StoreReader:
@@ -61,7 +62,7 @@ class StoreReader:
 
     StoreNotFoundError or FormatVersionError if no store that we read lies at `root`. Opening looks
     at a few names, whatever the store's size; the first use of one that was left unclean scans
-    part of its log, and tells `progress` how far that is.
+    part of its log, and calls `progress` with how far that is.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class StoreReader:
         log_directories = self.settings.commit_log_directories(root)
         require_store(root, log_directories)
         self.root = root
-        # An open directory keeps its number: no other one can be taken for it.
+        # An open directory keeps its inode number, so that no other one can be taken for it.
         self._directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._directory)
         self._progress = progress
@@ -86,22 +87,22 @@ class StoreReader:
         self._index: IndexView | None = None
 
     def close(self) -> None:
-        """Forget all maps; batches handed out stay valid."""
+        """Drop all maps; batches handed out stay valid."""
         self.log.close()
         self._forget()
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the store is still the one at its path, not deleted nor replaced by another."""
+        """True if the store is still the one at its path, not deleted nor replaced by another."""
         try:
             return os.path.samestat(os.fstat(self._directory), self.root.stat())
         except OSError:
             return False
 
     def refresh(self) -> None:
-        """See the log's files as they are now, and whether an unclean store was recovered.
+        """List the log's files again, and notice if an unclean store was recovered.
 
-        Queues look for themselves.
+        Queues refresh themselves.
         """
         self.log.refresh()
         if self._state and not self._state.is_clean and not self._state.is_current(self.root):
@@ -114,14 +115,14 @@ class StoreReader:
 
     @property
     def state(self) -> StoreState:
-        """How the store was found."""
+        """The store's state as found: clean, in use, or what recovery would do."""
         if self._state is None:
             self._state = examine_store(self.root, self.log, self.settings, self._progress)
         return self._state
 
     @property
     def recovery(self) -> RecoveryPlan | None:
-        """What recovery would do; None for a store that was closed, or is being written."""
+        """The plan that recovery would carry out; None for a store that was closed or is in use."""
         return self.state.recovery
 
     # Queues
@@ -195,9 +196,9 @@ class StoreReader:
         """Return the records [start, end) of a queue in batches, none of which spans two segments.
 
         `select` drops entries before the log is touched; `next_offset` counts the dropped ones
-        too, so a batch may be empty and still says how far the reader came. Nothing of the records
-        is copied or checked here but where they lie. OffsetRangeError if the queue does not hold
-        all of the range, or loses it meanwhile.
+        too, so that an empty batch still tells how far the reader came. Batches point into mapped
+        segments: no record is copied or checked here. OffsetRangeError if the queue does not hold
+        all of the range, or loses part of it while it is read.
         """
         self._require_range(topic, queue_id, start, end)
         limits = (batch_rows, batch_bytes)
@@ -217,7 +218,7 @@ class StoreReader:
         extension = ConsumeQueueExt(directory)
         start, end = wanted.start, wanted.stop
         wants: EntrySelect | None = None
-        # Whole batches, or the last one of each stretch would be a small one.
+        # A multiple of a batch, or the last batch of each stretch would be a small one.
         rows = min(limits[0], _STRETCH_ENTRIES)
         stretch = _STRETCH_ENTRIES // rows * rows
         if select is not None:
@@ -236,9 +237,10 @@ class StoreReader:
         stop: int,
         limits: tuple[int, int],
     ) -> Iterator[FrameBatch]:
-        """The records behind some entries, cut where segments end and at both limits.
+        """Yield the records behind some entries, cut where segments end and at both limits.
 
-        Examined up to `stop`, which the last batch says; without entries that is all there is.
+        The last batch says that entries were examined up to `stop`; without entries, one empty
+        batch says it.
         """
         queue = QueueRef(view.topic, self.settings.broker_name, view.queue_id)
         offsets, starts, sizes = entries.offsets, entries.physical_offsets, entries.sizes
@@ -297,17 +299,17 @@ class StoreReader:
         return self.log.record(physical_offset)
 
     def begins_record(self, record: Record) -> bool:
-        """Whether a record that was read somewhere is one of the log's, not part of another.
+        """Tell whether a record that was read at an offset is not just bytes inside another.
 
         Its queue's entry proves it; for a record without one the segment is walked up to it.
         """
-        place = record.physical_offset
+        wanted = record.physical_offset
         if has_entry(self.root, record):
             return True
-        found = self.log.locate(place)
+        found = self.log.locate(wanted)
         for stretch in self.log.walk(found[0].base) if found else ():
-            if stretch.end > place or stretch.stop_reason != "more":
-                return bool((stretch.starts + stretch.segment.base == place).any())
+            if stretch.end > wanted or stretch.stop_reason != "more":
+                return bool((stretch.starts + stretch.segment.base == wanted).any())
         return False
 
     def log_range(self) -> tuple[int, int]:
@@ -315,20 +317,21 @@ class StoreReader:
         self.refresh()
         if self.recovery is not None:
             return self.log.start, self.recovery.log_end
-        place = max(self.log.start, self._reached())
-        for stretch in self.log.walk(place):
-            place = end_of_stretch(stretch)
-        return self.log.start, place
+        # Only what lies behind the queues' newest records must be walked.
+        end = max(self.log.start, self._reached())
+        for stretch in self.log.walk(end):
+            end = end_of_stretch(stretch)
+        return self.log.start, end
 
     def _reached(self) -> int:
-        """The physical offset up to which some consume queue vouches for the log."""
+        """Return the physical offset up to which some consume queue vouches for the log."""
         return max((self.queue(*key).last_record_end() for key in self.queues()), default=0)
 
     def scan_log(self) -> Iterator[DispatchRequests]:
-        """Yield what dispatch sees of all records of the log, in order, a stretch at a time.
+        """Yield dispatch requests of all records of the log, in order, a stretch at a time.
 
-        CorruptRecordError where the log breaks off although a consume queue leads further. Bytes
-        behind that are what a crash left, or a record that is just being written.
+        CorruptRecordError if the log breaks off before the end that a consume queue vouches for.
+        Bytes behind that end are the rest of a crash, or a record that is just being written.
         """
         self.refresh()
         if self.state.damage is not None:
@@ -387,7 +390,7 @@ class StoreReader:
     ) -> list[int]:
         """Return physical offsets of records that may have a key, newest first.
 
-        Only hashes were compared. Records that are gone are left out. With `is_complete`, parts of
+        Only hashes were compared. Deleted records are left out. With `is_complete`, parts of
         the log that no index file covers are searched too.
         """
         self.refresh()

@@ -3,7 +3,7 @@
 A commit-log segment expires when it was last written longer ago than `fileReservedTime`. Expired
 segments are deleted during the hours of `deleteWhen`, or at any hour when the disk is fuller than
 `diskMaxUsedSpaceRatio`; beyond `diskSpaceCleanForciblyRatio` the oldest go whatever their age. The
-first segment that stays ends a run, and the last one always stays, so a log never loses its place.
+first segment that stays ends a run, and the last one always stays, so that a log keeps its end.
 
 Consume queues and index files follow: of each, leading files go whose last entry points before the
 log's first segment, never the last file, so that numbering goes on. Readers notice when an offset
@@ -42,7 +42,7 @@ class DatedSegment:
 
 
 def used_percent(status: os.statvfs_result) -> int:
-    """How full a disk is for its users, rounded up.
+    """Return how full a disk is for its users, in percent, rounded up.
 
     >>> from types import SimpleNamespace
     >>> used_percent(SimpleNamespace(f_blocks=1000, f_bfree=300, f_bavail=250))
@@ -54,7 +54,7 @@ def used_percent(status: os.statvfs_result) -> int:
 
 
 def before(segments: Sequence[Segment], physical_offset: int) -> list[Segment]:
-    """The leading segments that end at or before an offset; never the last one."""
+    """Return the leading segments that end at or before an offset; never the last one."""
     found = []
     for segment in segments[:-1]:
         if segment.end > physical_offset:
@@ -71,9 +71,9 @@ def expired(
     disk_percent: int,
     is_on_demand: bool = False,
 ) -> list[Segment]:
-    """The segments that a run of retention deletes now; never the last one.
+    """Return the segments that a run of retention deletes now; never the last one.
 
-    On demand means now, whatever the hour, and as many as there are.
+    `is_on_demand` ignores the hour and `deleteFileBatchMax`.
     """
     is_time = is_on_demand or is_delete_hour(settings.delete_when, now_ms)
     is_full = disk_percent > settings.disk_max_used_ratio
@@ -91,13 +91,13 @@ def expired(
 
 
 def is_delete_hour(delete_when: str, now_ms: int) -> bool:
-    """Whether the local hour is one of those listed, as in "04" or "03;15"."""
-    hours = {int(piece) for piece in delete_when.split(";") if piece.strip().isdecimal()}
+    """Tell whether the local hour is one of those listed, as in "04" or "03;15"."""
+    hours = {int(hour) for hour in delete_when.split(";") if hour.strip().isdecimal()}
     return datetime.fromtimestamp(now_ms / 1000).astimezone().hour in hours
 
 
 def dated_segments(components: StoreComponents) -> list[DatedSegment]:
-    """The commit log's segments with their times."""
+    """Return the commit log's segments with their modification times."""
     directories = components.settings.commit_log_directories(components.root)
     return [
         DatedSegment(segment, segment.path.stat().st_mtime_ns // 1_000_000)
@@ -106,7 +106,7 @@ def dated_segments(components: StoreComponents) -> list[DatedSegment]:
 
 
 def delete_segments(components: StoreComponents, segments: Sequence[Segment]) -> int:
-    """Delete leading segments and what refers only to them; the log's new start."""
+    """Delete leading segments and what refers only to them; return the log's new start."""
     for segment in segments:
         components.handles.delete(segment.path)
         components.files.reach(Failpoint.SEGMENT_DELETED)

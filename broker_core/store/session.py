@@ -1,9 +1,35 @@
 """Writer session: one writer's turns at the store's lock, and what it knows in between.
 
-A turn begins with the tail marker. If it is the one this session wrote last, and no foreign broker
-has started since, all that is remembered still holds. Otherwise everything is forgotten, the files
-are looked at, and what a dead writer left half-done is finished or taken back. A turn ends with the
-marker saying what is true; one that ends in an error leaves it as it is, for the next to repair.
+Problem. Embedded writers take the lock for each batch. On taking it a writer must know the ends of
+the log and of its queues, and whether the last writer finished. Reading that from the files costs
+more than the append; remembering it is wrong as soon as another process has written.
+
+Invariants.
+
+- The tail marker (recovery/tail.py), in the unused half of the `checkpoint` file, names the end of
+  the store, the state of the last change and a generation that grows with every mark.
+- What a session remembers (queue ends, index position, open descriptors, dirty files) holds exactly
+  as long as the marker is the one it wrote last and no foreign broker has started. Apache's broker
+  writes to `lock` when it starts, which changes the file's modification time.
+- Only the holder of the lock marks. A turn that ends in an error leaves the marker of the change
+  that failed; the next turn, here or in another process, repairs before it does anything else.
+- `abort` exists, durably, before the first change, as Apache's broker expects of an open store.
+
+Outline of a turn: take the lock; read the marker; if it is our own and at rest, go on;
+else forget everything, plan recovery from the files (recovery/plan.py) and carry it out
+(recovery/recover.py); run the block; release the lock. A server holds the lock for life and need
+not read the marker again. Turns nest within a thread, and threads take turns as processes do.
+
+A flush takes two turns, with the fsyncs between them and outside the lock: the first notes which
+files are dirty and where the log ends, the second marks that end durable.
+
+Rejected.
+
+- Holding the lock for the life of every embedded writer: Spark tasks would exclude each other.
+- Trusting file lengths or the last queue entry: files are created at their full size, and after a
+  crash the last entry is right as often as not.
+
+Next in an append: writer.py marks and writes through `components`, first log/writer.py.
 """
 
 from __future__ import annotations
@@ -44,13 +70,13 @@ _UNREAD = TailMarker(TailState.CLEAN, generation=-1)
 
 
 def now_ms() -> int:
-    """The wall clock."""
+    """Return the wall clock's time."""
     return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class FlushPoint:
-    """What a flush is about to make durable: the store as it was at `tail`."""
+    """A flush under way: it makes the store durable as it was at `tail`."""
 
     tail: TailMarker
     dirty: Dirty
@@ -59,9 +85,9 @@ class FlushPoint:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What a session goes by: the clock, how long to wait for the lock, which boot this is.
+    """A session's surroundings: the clock, how long to wait for the lock, the machine's boot id.
 
-    `boot` None is the machine's. `progress` is told how far a recovery is.
+    `boot` None asks the machine. `progress` is called with how far a recovery is.
     """
 
     clock_ms: Callable[[], int] = now_ms
@@ -71,7 +97,7 @@ class SessionOptions:
 
 
 class StoreSession:
-    """See the module. Safe to use from several threads, which take turns as processes do."""
+    """One writer's session; see the module. Thread-safe: threads take turns as processes do."""
 
     def __init__(
         self,
@@ -94,19 +120,19 @@ class StoreSession:
         self._pid = os.getpid()
         self._depth = 0
         self._tail = _UNREAD
-        # Whether others wrote files that are not noted as dirty here.
+        # True if other processes wrote files that are not noted as dirty here.
         self._others_wrote = True
         self._checkpoint_path = root / CHECKPOINT_NAME
         self._abort_path = root / ABORT_NAME
 
     @property
     def tail(self) -> TailMarker:
-        """The marker as of this turn; only meaningful while the lock is held."""
+        """The marker as of this turn; valid only while the lock is held."""
         return self._tail
 
     @contextlib.contextmanager
     def turn(self, doing: str) -> Iterator[StoreComponents]:
-        """Hold the lock over a block of work; turns nest. `doing` is for error messages."""
+        """Hold the lock over a block of work; turns nest. `doing` completes "Could not ..."."""
         with self._turns:
             if self._depth == 0:
                 self._begin(doing)
@@ -121,7 +147,7 @@ class StoreSession:
                     self._lock.release()
 
     def mark(self, state: TailState, **changes: object) -> None:
-        """Write the marker: the store is in `state` now, and differs so from before."""
+        """Write the marker: `state`, and the fields that changed; the generation grows by one."""
         marked = replace(
             self._tail,
             state=state,
@@ -129,7 +155,7 @@ class StoreSession:
             boot=self._boot,
             lock_modified_ns=self._lock.modified_ns(),
             pid=os.getpid(),
-            **changes,  # type: ignore[arg-type]  # names and types are Tail's
+            **changes,  # type: ignore[arg-type]  # names and types are TailMarker's
         )
         self.components.handles.write(self._checkpoint_path, marked.encode(), marked.slot_offset)
         self._tail = marked
@@ -137,7 +163,7 @@ class StoreSession:
     def mark_clean(self, log_end: int, last_start: int, last_store_ms: int) -> None:
         """Mark the store whole up to `log_end`.
 
-        The end may have gone back; then nothing behind it is durable any more, whatever was.
+        The end may have gone back; durable ends go back with it.
         """
         position = self.components.index_position
         self.mark(
@@ -153,19 +179,19 @@ class StoreSession:
         )
 
     def mark_unclosed(self) -> None:
-        """Make sure that `abort` is there, durably, before anything changes."""
+        """Create `abort`, durably, if it is missing; to be called before anything changes."""
         if not self._abort_path.exists():
             write_new(self.files, self._abort_path, str(os.getpid()).encode())
 
     def distrust_memory(self) -> None:
-        """Let the next turn read everything again: an error left files in an unknown state."""
+        """Make the next turn recover: an error left files in an unknown state."""
         self._tail = _UNREAD
 
     def queue_ends(self, queues: Sequence[QueueKey]) -> list[int]:
-        """Where each queue goes on.
+        """Return the offset that the next message of each queue gets.
 
-        An end that is not remembered is checked against the log; if its last entry is not the
-        record it should be, the whole store is recovered as if there were no marker.
+        An end that is not remembered is checked against the log. If the last entry does not lead
+        to its record, the whole store is recovered as if there were no marker.
         """
         if not all(self._is_sound(queue) for queue in queues):
             self._recover(distrust_tail=True)
@@ -184,7 +210,7 @@ class StoreSession:
     # Flush
 
     def begin_flush(self) -> FlushPoint:
-        """Take note of all that is not durable; to be called in a turn."""
+        """Collect all files that are not durable; to be called in a turn."""
         if self._others_wrote:
             self.components.handles.add_dirty(
                 flush.dirty_since(self.components, self._tail.durable_end)
@@ -194,13 +220,13 @@ class StoreSession:
         return FlushPoint(self._tail, dirty, flush.filled_index_time(self.components))
 
     def keep_dirty(self, point: FlushPoint) -> None:
-        """A flush failed: what it was to make durable still is not."""
+        """Note the files of a flush that failed as dirty again."""
         self.components.handles.add_dirty(point.dirty)
 
     def end_flush(self, point: FlushPoint, *, close: bool) -> None:
-        """Say in checkpoint and marker what is durable now; to be called in a turn.
+        """Record in checkpoint and marker what is durable now; to be called in a turn.
 
-        With `close`, if nobody wrote since, the store is marked closed.
+        With `close`, the store is marked CLOSED unless a batch was appended since.
         """
         was = point.tail
         is_unchanged = self._tail.generation == was.generation
@@ -221,6 +247,8 @@ class StoreSession:
         if not (close and is_unchanged):
             self.mark(self._tail.state, **durable)
             return
+        # CLOSED is durable before `abort` goes: power lost in between leaves a store that is
+        # scanned, never an unsynced one that claims to be closed.
         self.mark(TailState.CLOSED, **durable)
         self.components.handles.fsync(self._checkpoint_path)
         if (self.root / ABORT_NAME).exists():
@@ -229,7 +257,7 @@ class StoreSession:
         self.files.reach(Failpoint.ABORT_REMOVED)
 
     def close(self) -> None:
-        """Give back lock and files; flushes nothing."""
+        """Release lock and files; flushes nothing."""
         self.components.handles.close_all()
         self._lock.close()
 
@@ -237,7 +265,8 @@ class StoreSession:
 
     def _begin(self, doing: str) -> None:
         if os.getpid() != self._pid:
-            # A forked process shares the lock with its parent, so it would exclude nobody.
+            # A forked process shares the open file and so the lock: the two would not exclude
+            # each other.
             message = (
                 f"The writer of store {self.root} was opened by process {self._pid} and can't be "
                 f"used in process {os.getpid()}, its child; open the store there."
@@ -247,7 +276,7 @@ class StoreSession:
         if not has_kept_lock:
             self._lock.acquire(self._options.lock_wait_s, for_life=self._hold)
         try:
-            # Who has kept the lock since its last turn need not look: nobody else can have written.
+            # With the lock kept since the last turn no other process can have written.
             if not (self._is_at_rest if has_kept_lock else self._is_own_tail()):
                 self._recover()
         except OSError as error:
@@ -261,11 +290,11 @@ class StoreSession:
 
     @property
     def _is_at_rest(self) -> bool:
-        """Whether this session left nothing unfinished."""
+        """True if this session left no change unfinished."""
         return self._tail is not _UNREAD and self._tail.state in (TailState.CLEAN, TailState.CLOSED)
 
     def _is_own_tail(self) -> bool:
-        """Whether nothing has happened since this session wrote the marker."""
+        """Tell whether nothing has happened since this session wrote the marker."""
         if not self._is_at_rest:
             return False
         try:
@@ -278,7 +307,7 @@ class StoreSession:
         )
 
     def _recover(self, *, distrust_tail: bool = False) -> None:
-        """Forget everything, look at the files, repair what needs it."""
+        """Forget everything, plan recovery from the files, carry it out, mark the result."""
         self.components.forget()
         self._ensure_checkpoint()
         found = plan(
@@ -310,9 +339,10 @@ class StoreSession:
             self._write_checkpoint(replace(known, confirm_physical_offset=confirmed))
 
     def _ensure_checkpoint(self) -> None:
-        """The checkpoint file at its full size: the marker lies in its second half.
+        """Bring the checkpoint file to its full size: the marker lies in its second half.
 
-        A damaged slot would make its healthy neighbour worthless for good; both go.
+        A damaged slot makes the other one useless, which may be the older; both are cleared, so
+        that the next mark counts.
         """
         path = self._checkpoint_path
         size = path.stat().st_size if path.exists() else 0

@@ -1,10 +1,11 @@
-"""Store settings: file sizes and the rest of what a broker's configuration decides about a store.
+"""Store settings: file sizes and whatever else a broker's configuration decides about a store.
 
-Names from outside are Apache's (`mappedFileSizeCommitLog`, ...), from a `broker.conf` or a mapping;
-those that mean nothing to a store are left alone, since a broker.conf has hundreds. A store that
-exists decides its file sizes itself: they are read off its files, and a configuration that says
-otherwise is an error. Only a new store takes them from the configuration, and remembers them until
-it has files (remembered.py); so it does its broker's name, which no file says.
+Names from outside are Apache's (`mappedFileSizeCommitLog`, ...), from a `broker.conf` (see
+broker_conf.py) or a mapping. Names that mean nothing to a store are ignored, since a broker.conf
+has hundreds. An existing store decides its file sizes itself: they are read off its files, and a
+configuration that says otherwise is an error. Only a new store takes them from the configuration,
+and remembers them until it has files (settings_file.py), as it does its broker's name, which no
+file says.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     >>> parse_delay_levels("1s 5m 2h")
     (1000, 300000, 7200000)
     """
-    return tuple(int(piece[:-1]) * _unit_ms(piece[-1]) for piece in text.split())
+    return tuple(int(level[:-1]) * _unit_ms(level[-1]) for level in text.split())
 
 
 def _unit_ms(unit: str) -> int:
@@ -57,7 +58,7 @@ def _unit_ms(unit: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """What decides how a store is written; the defaults are Apache's.
+    """The settings of one store; the defaults are Apache's.
 
     `given` holds the Apache names that a configuration set, so that only those are compared with
     the files of a store that exists.
@@ -94,7 +95,7 @@ class StoreSettings:
 
     @classmethod
     def load(cls, config: str | os.PathLike[str] | Mapping[str, object] | None) -> StoreSettings:
-        """Return the settings of a broker.conf, of a mapping with the same names, or the defaults.
+        """Return the settings of a broker.conf, of a mapping with its names, or the defaults.
 
         ConfigError names the setting that is malformed.
         """
@@ -145,10 +146,10 @@ class StoreSettings:
     def commit_log_directories(self, root: Path) -> tuple[Path, ...]:
         """Return where a store's commit log lies: one directory, or several that share its files.
 
-        A path below the configuration's own root means the same place below the store that was
-        opened, so that a copied store opens with the configuration it was written with.
+        A path below the configuration's own root is moved below `root`, so that a copied store
+        opens with the configuration it was written with.
         """
-        paths = [piece.strip() for piece in self.store_path_commit_log.split(",") if piece.strip()]
+        paths = [path.strip() for path in self.store_path_commit_log.split(",") if path.strip()]
         if not paths:
             return (root / "commitlog",)
         return tuple(self._rebased(Path(path), root) for path in paths)
@@ -161,7 +162,7 @@ class StoreSettings:
     def recalling(self, root: Path) -> StoreSettings:
         """Return these settings with what the store at `root` remembers, where nothing was given.
 
-        CorruptRecordError if it remembers something that makes no sense.
+        CorruptRecordError if a remembered value can't be parsed.
         """
         texts = load_settings_file(root)
         values: dict[str, Any] = {}
@@ -179,14 +180,14 @@ class StoreSettings:
         return replace(self, **values)
 
     def to_remember(self) -> dict[str, str]:
-        """Return what a store should remember of these settings: what was given of such things."""
+        """Return the settings that a store should remember: those in REMEMBERED that were given."""
         names = sorted(self.given & REMEMBERED)
         return {name: str(getattr(self, _OPTIONS[name].attribute)) for name in names}
 
     def agreeing_with(self, root: Path) -> StoreSettings:
         """Return these settings with the file sizes of the store at `root`.
 
-        They are those of its files, and where it has none, those it remembers. ConfigError if the
+        Sizes come from its files and, where it has none, from what it remembers. ConfigError if the
         configuration gave another size than the files have.
         """
         found: dict[str, int] = {}
@@ -362,11 +363,11 @@ REMEMBERED = frozenset(
         "brokerName",
     }
 )
-"""What belongs to a store, not to whoever opens it."""
+"""The settings that belong to a store, not to a process that opens it."""
 
 
 def _any_segment(directory: Path) -> Segment | None:
-    """The first file found of any queue below a directory of TOPIC/QUEUE directories."""
+    """Return any queue's first file below a directory of TOPIC/QUEUE directories."""
     try:
         for topic in directory.iterdir():
             if not topic.is_dir():

@@ -1,9 +1,10 @@
-"""Removing a topic: its consume queues go, its records stay in the log until their files expire.
+"""Topic removal: deletes a topic's consume queues; its records stay in the log until they expire.
 
-The queues are moved away in one step, so a crash leaves all of them or none, and what was moved is
-deleted at leisure. Before that the log's end is noted down under the topic's name: records before
-it belong to no queue any more, and no recovery may give them back to a topic of the same name
-that was made later. The note goes when the log no longer reaches back that far.
+The queues are moved to deleted/ in one rename per kind, so a crash leaves all of them or none, and
+are deleted from there; a crash before that leaves work for the next open. Before the rename the
+log's end is noted under the topic's name in config/topicDeletions.json. Records before it belong to
+no queue any more: recovery must not give them to a topic of that name made later. The note goes
+when the log no longer reaches back that far.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _QUEUE_DIRECTORIES = ("consumequeue", "consumequeue_ext")
 
 
 def remove_queues(components: StoreComponents, topic: str, *, log_start: int, log_end: int) -> None:
-    """Remove all consume queues of a topic; one that has none is fine."""
+    """Remove all consume queues of a topic, if it has any."""
     note = {name: end for name, end in deleted_topics(components.root).items() if end > log_start}
     config_files.persist(
         components.files, components.root / DELETIONS, {"deletions": note | {topic: log_end}}
@@ -42,7 +43,7 @@ def remove_queues(components: StoreComponents, topic: str, *, log_start: int, lo
 
 
 def empty_trash(files: Files, root: Path) -> None:
-    """Delete what was moved away, also by a process that died before it could."""
+    """Delete what was moved away, also what a process that died left there."""
     if (root / TRASH).is_dir():
         _delete_tree(files, root / TRASH)
 

@@ -1,20 +1,38 @@
-"""Store writer: appends batches, keeps the store whole, takes turns with other writers.
+"""Store writer: appends batches, flushes, deletes; several processes may write one store in turn.
 
-Every change is made under the store's lock (lock.py), taken per call by embedded writers and held
-for life by a server. Whoever takes it reads the tail marker (tail.py): if the last change was its
-own, it goes on with what it remembers; if not, it looks again, and repairs what a writer that died
-left behind (recovery.py, mend.py). A batch is appended in this order:
+Problem. A batch must be in the store as a whole or not at all, whichever process dies when, and
+one batch touches several files: the log, a consume queue per destination, the index. Their formats
+are RocketMQ's, and nothing may be added to them. Embedded writers are separate processes (Spark
+tasks), so the next batch is usually another process's.
 
-    marker APPENDING     from here to DISPATCHING a crash takes the batch back
-    log                  one write per segment; with flush="sync" an fsync of each. What comes
-                         behind it is computed in the meantime (dispatch.py)
-    marker DISPATCHING   from here on a crash finishes the batch
-    consume queues       one write per queue and file
-    index                entries, header, slots
+Invariants.
+
+- Every change is made under the store's lock (lock.py), taken per call by embedded writers and held
+  for life by a server. session.py owns the lock, the tail marker and what is known between calls.
+- A queue entry or an index key refers only to bytes that are in the log already.
+- Offsets are dense: a record's queue offset is its queue's end, its physical offset the log's end.
+- Store times never go back, whatever the clock does: searches by time rely on it.
+
+Outline. A batch is encoded outside the lock (batch.py). Under it, in this order:
+
+    marker APPENDING     written by session.py. From here on a crash takes the batch back
+    log                  log/writer.py: one write per segment; with flush="sync" one fsync each.
+                         The dispatch plan is computed beside it, in another thread if it is large
+    marker DISPATCHING   all records are in the log. From here on a crash finishes the batch
+    consume queues       dispatch.py, queue/writer.py: one write per queue and file
+    index                index/writer.py: entries, header, slots
     marker CLEAN         the batch can be acknowledged
 
-An error on the way (a full disk, a failing one) undoes it in the opposite order before it is
-raised: nothing of the batch is left. What is durable when is said in flush.py.
+An error on the way (a full disk, a failing one) undoes this in the opposite order before it is
+raised, under the marker UNDOING once queues may have been written: nothing of the batch is left.
+Each marker is a write of 156 bytes without an fsync. It survives the death of the process; after
+loss of power the boot id differs, the marker is not believed, and the log is scanned
+(recovery/plan.py). What is durable when is said in flush.py.
+
+Rejected (docs/decisions/0003-whole-batches-by-a-tail-marker.md).
+
+- A log of intentions in a file of its own: one more file to sync, for the same states.
+- File lengths or the last queue entry as the end of the store: wrong after a crash as often as not.
 """
 
 from __future__ import annotations
@@ -55,14 +73,14 @@ if TYPE_CHECKING:
 FLUSH_MODES = ("async", "sync")
 _UNDER_WAY = (TailState.APPENDING, TailState.DISPATCHING)
 WORTH_A_THREAD = 10_000
-"""So many records take long enough to write that something else is done in the meantime."""
+"""Records from which on a log write takes long enough to plan the dispatch in another thread."""
 log = logging.getLogger(__name__)
 
 
 class StoreWriter(Closing):
     """One store, open for writing; several processes may each have one. See the module.
 
-    Use `open`. Safe to use from several threads, which take turns.
+    Made by `open`. Thread-safe: calls take turns.
     """
 
     def __init__(self, session: StoreSession, settings: StoreSettings) -> None:
@@ -71,8 +89,8 @@ class StoreWriter(Closing):
         self._clock_ms = session.clock_ms
         self._is_closed = False
         self.before_delete: Callable[[int], None] | None = None
-        """Called under the lock with the physical offset that the log will start at: the time to
-        append again what must not be deleted."""
+        """Called under the lock, before segments go, with the physical offset that the log will
+        start at. The callee appends again what must not be lost (decisions of batches)."""
 
     @classmethod
     def open(
@@ -90,7 +108,7 @@ class StoreWriter(Closing):
 
         With `create` a missing store is made, with the file sizes of `settings`; otherwise
         StoreNotFoundError. `hold` keeps the lock until `close`. StoreLockedError if another
-        process does not give it back in time. `progress` is told how far a recovery is.
+        process does not give it back in time. `progress` is called with how far a recovery is.
         """
         files = OsFiles() if files is None else files
         if create:
@@ -118,11 +136,14 @@ class StoreWriter(Closing):
 
     @property
     def settings(self) -> StoreSettings:
-        """The settings, file sizes as the files have them."""
+        """The settings, with the file sizes that the files have."""
         return self._settings
 
     def turn(self, doing: str) -> AbstractContextManager[StoreComponents]:
-        """Hold the store's lock over a block of work, such as saving configuration; turns nest."""
+        """Hold the store's lock over a block of work, such as saving configuration; turns nest.
+
+        `doing` completes "Could not ..." in error messages.
+        """
         if self._is_closed:
             message = f"The writer of store {self.root} is closed; open the store again."
             raise StorageError(message)
@@ -140,7 +161,7 @@ class StoreWriter(Closing):
         When it returns, the messages are in the log, in their queues and in the index; that
         survives the death of every process, and with flush="sync" loss of power. `flush` is
         "async" or "sync", the store's setting if not given. `guard` is called under the lock
-        before anything is written; what it raises is raised, and nothing happens.
+        before anything is written; an error from it is raised on, and nothing is written.
 
         IllegalMessageError for a message over a limit, DiskFullError and StorageError for what
         the disk refuses, StoreLockedError if another writer does not give the lock back.
@@ -166,7 +187,7 @@ class StoreWriter(Closing):
         return batch.with_checksums() if self._settings.append_property_crc else batch
 
     def delete_before(self, physical_offset: int) -> int:
-        """Delete whole segments that end at or before an offset; the log's new start.
+        """Delete whole segments that end at or before an offset; return the log's new start.
 
         The last segment stays, and consume queues and index files follow, as with retention.
         """
@@ -175,10 +196,10 @@ class StoreWriter(Closing):
             return self._delete(components, retention.before(segments, physical_offset))
 
     def delete_expired(self, *, is_on_demand: bool = False, disk_percent: int | None = None) -> int:
-        """Delete what retention says must go now; the log's new start.
+        """Delete what retention says must go now (retention.py); return the log's new start.
 
-        Meant to be called every so often; the hour and the disk decide. `is_on_demand` deletes
-        all that is expired at once. `disk_percent` stands in for how full the disk is.
+        To be called periodically; the hour and the disk decide. `is_on_demand` deletes all that is
+        expired at once. `disk_percent` replaces the measured use of the disk.
         """
         with self.turn("delete segments") as components:
             percent = self._disk_percent() if disk_percent is None else disk_percent
@@ -200,11 +221,11 @@ class StoreWriter(Closing):
             self._session.mark(self._session.tail.state)
 
     def flush(self) -> None:
-        """Make everything that was appended so far durable, whoever appended it."""
+        """Make everything that any process appended so far durable."""
         self._flush(close=False)
 
     def close(self) -> None:
-        """Flush, mark the store closed unless others still write, give everything back."""
+        """Flush, mark the store closed unless others appended since, release lock and files."""
         if self._is_closed:
             return
         try:
@@ -221,7 +242,7 @@ class StoreWriter(Closing):
         if self.before_delete is not None:
             self.before_delete(segments[-1].end)
         log_start = retention.delete_segments(components, segments)
-        # A new generation: other writers must not go on with files that are gone.
+        # The new generation makes other writers close descriptors of files that are gone.
         self._session.mark(self._session.tail.state)
         return log_start
 
@@ -264,6 +285,7 @@ class StoreWriter(Closing):
         try:
             session.mark(TailState.APPENDING, pending_end=placement.end)
             reach(Failpoint.MARKED_APPENDING)
+            # Planned before the log is written: the plan depends on offsets alone, which are known.
             plan = session.components.dispatcher.planner(requests, batch.groups)
             with compute_beside(plan, is_worth=len(batch) >= WORTH_A_THREAD) as planned:
                 session.components.log.write([part.records for part in batch.parts], placement)
@@ -273,6 +295,7 @@ class StoreWriter(Closing):
                 session.components.log.fsync(durable_end, placement.end)
                 durable_end = placement.end
                 reach(Failpoint.LOG_SYNCED)
+            # Not earlier: from this mark on, recovery reads the records and dispatches them.
             session.mark(TailState.DISPATCHING, log_durable_end=durable_end)
             reach(Failpoint.MARKED_DISPATCHING)
             session.components.dispatcher.write(planned())
@@ -285,13 +308,14 @@ class StoreWriter(Closing):
     def _undo(self, batch: Batch, ends: Sequence[int], placement: Placement) -> None:
         """Take back what was written of a batch, in the opposite order.
 
-        If that fails too, the marker still says what was going on, and the next turn repairs.
+        If that fails too, the marker still tells the state, and the next turn repairs the store.
         """
         session, components, tail = self._session, self._session.components, self._session.tail
         if tail.log_end == placement.end or tail.state not in _UNDER_WAY:
-            return
+            return  # the error came before the first mark, or after the last one
         try:
             if tail.state is TailState.DISPATCHING:
+                # Else a crash in here would finish a batch whose caller gets an error.
                 session.mark(TailState.UNDOING)
                 for queue, end in zip(batch.groups.queues, ends, strict=True):
                     components.queues.cut(queue, end)
@@ -303,7 +327,7 @@ class StoreWriter(Closing):
             session.mark_clean(tail.log_end, tail.last_start, tail.last_store_ms)
         except OSError as error:
             session.distrust_memory()
-            log.warning("append not undone yet, the next write repairs: error=%s", error)
+            log.warning("event=append_not_undone repair=next_write error=%s", error)
         except BaseException:
             session.distrust_memory()
             raise
@@ -311,7 +335,7 @@ class StoreWriter(Closing):
     # Flush
 
     def _flush(self, *, close: bool) -> None:
-        """Fsync outside the lock, so that others can append meanwhile."""
+        """Fsync outside the lock, so that other writers can append during it."""
         session = self._session
         with self.turn("flush the store"):
             point = session.begin_flush()
@@ -328,7 +352,7 @@ class StoreWriter(Closing):
 
 
 def _make_store(root: Path, settings: StoreSettings, files: Files) -> None:
-    """Make the directories of a store, durably; what is there stays."""
+    """Make the directories of a store, durably; existing ones stay."""
     directories = [
         root,
         *settings.commit_log_directories(root),

@@ -1,1 +1,1 @@
-"""Files: the only modules that ask the operating system for them."""
+"""Files of a store: the seam to the operating system, segments, maps, open descriptors."""

@@ -1,9 +1,8 @@
-"""Open files: the files that one writer works on, and which of them still need an fsync.
+"""File handles: the open files of one writer, and which of them still need an fsync.
 
 Descriptors are kept, the least recently used closed first: a batch for a thousand queues must not
-need a thousand of them, and the next batch for the same queue must not open its file again. Every
-write is noted in `Dirty` until someone takes the note to make it durable (flush.py), so no kind of
-file can be forgotten.
+need a thousand of them, and the next batch for a queue must not open its file again. Every write is
+noted in `Dirty` until a flush takes the note (flush.py), so that no kind of file can be forgotten.
 
 Not thread-safe; only the holder of the store's lock may use it.
 """
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 WORTH_RESERVING = 1 << 20
-"""So many bytes are written faster if space for all of them is looked for at once."""
+"""Bytes from which on a write is faster with space reserved for all of them at once."""
 
 
 @dataclass(slots=True)
@@ -36,7 +35,7 @@ class Dirty:
     created: set[Path] = field(default_factory=set)
 
     def add(self, other: Dirty) -> None:
-        """Note all that another note has."""
+        """Add all files of another note."""
         self.written |= other.written
         self.created |= other.created
 
@@ -44,8 +43,8 @@ class Dirty:
 class FileHandles:
     """Reads and writes by path. See the module.
 
-    A cached descriptor outlives its file's name. Whoever learns that another process may have
-    deleted files calls `close_all`, or would write where nobody looks.
+    A cached descriptor outlives its file's name: after another process may have deleted files,
+    `close_all` is called, or writes would go to files that no reader opens.
     """
 
     def __init__(self, files: Files, limit: int = 256) -> None:
@@ -55,7 +54,7 @@ class FileHandles:
         self._dirty = Dirty()
 
     def read(self, path: Path, size: int, offset: int) -> bytes:
-        """Exactly `size` bytes, fewer where the file ends; FileNotFoundError if there is none."""
+        """Read exactly `size` bytes, fewer where the file ends; FileNotFoundError if missing."""
         return read_at(self.files, self._descriptor(path), size, offset)
 
     def write(self, path: Path, data: Bytes, offset: int) -> None:
@@ -68,7 +67,7 @@ class FileHandles:
         write_at(self.files, descriptor, data, offset)
 
     def reserve(self, path: Path, offset: int, size: int) -> bool:
-        """Give bytes that the file has their place on the disk; False if nobody can."""
+        """Allocate disk blocks for bytes that the file has; False if the file system can't."""
         return self.files.reserve(self._descriptor(path), offset, size)
 
     def map(self, path: Path, kind: np.dtype[Any], offset: int, count: int) -> SharedMap:
@@ -78,7 +77,7 @@ class FileHandles:
     def scatter(
         self, path: Path, shared: SharedMap, indexes: NDArray[np.int64], values: NDArray[Any]
     ) -> None:
-        """Set items of a mapped file."""
+        """Set the items at some indexes of a mapped file."""
         descriptor = self._descriptor(path)
         self._dirty.written.add(path)
         self.files.scatter(descriptor, shared, indexes, values)
@@ -92,8 +91,8 @@ class FileHandles:
     def create(self, path: Path, size_bytes: int) -> None:
         """Make a file of zeros at its full size, and the directories above it.
 
-        A name that is taken belongs to a file nobody refers to (a pre-allocated one, or the rest
-        of an append that died): it is replaced, so that no stale byte can be read as a record.
+        Nothing refers to a file that exists already (pre-allocated, or the rest of an append that
+        died): it is replaced, so that no stale byte can be read as a record.
         """
         make_directory(self.files, path.parent)
         self.delete(path)
@@ -107,7 +106,7 @@ class FileHandles:
             raise
 
     def ensure(self, path: Path, size_bytes: int) -> bool:
-        """Make a file unless it is there at its full size; whether it had to be made.
+        """Create a file unless it exists at its full size; return True if it was created.
 
         A shorter one was left by a process that died while creating it.
         """
@@ -120,7 +119,7 @@ class FileHandles:
         return True
 
     def delete_empty(self, directory: Path) -> None:
-        """Remove files without a byte, left by processes that died while creating them."""
+        """Remove empty files, left by processes that died while creating them."""
         if not directory.is_dir():
             return
         for path in list(directory.iterdir()):
@@ -137,7 +136,7 @@ class FileHandles:
         self._dirty.created.add(target)
 
     def delete(self, path: Path) -> None:
-        """Remove a file; one that is gone already is fine."""
+        """Remove a file, if it exists."""
         self.drop(path)
         self._dirty.written.discard(path)
         self._dirty.created.discard(path)
@@ -153,21 +152,21 @@ class FileHandles:
             self.files.close(descriptor)
 
     def fsync(self, path: Path) -> None:
-        """Make one file's bytes durable now; not its name."""
+        """Make one file's bytes durable now, but not its name."""
         self.files.fsync(self._descriptor(path))
         self._dirty.written.discard(path)
 
     def take_dirty(self) -> Dirty:
-        """Hand over the note of what needs an fsync, and begin a new one."""
+        """Return the note of files that need an fsync, and begin a new one."""
         taken, self._dirty = self._dirty, Dirty()
         return taken
 
     def add_dirty(self, dirty: Dirty) -> None:
-        """Note what others wrote, or what could not be made durable."""
+        """Note files that other processes wrote, or that could not be made durable."""
         self._dirty.add(dirty)
 
     def close_all(self) -> None:
-        """Close every file; the note stays."""
+        """Close every file; the note of dirty files stays."""
         while self._open:
             _, descriptor = self._open.popitem()
             self.files.close(descriptor)

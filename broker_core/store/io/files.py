@@ -1,13 +1,13 @@
-"""The operating system, in one place: every change of a store's file goes through here.
+"""Files: the seam to the operating system. Every change of a store's file goes through here.
 
-`Files` is the seam. `OsFiles` is the real thing, one call of the system per method; a fake can
-fail, shorten, drop or reorder any of them, and is told by name where a writer is (`reach`), so that
-a test can stop it there. What the writers need on top of single calls (write all of it, create at
-full size, zero what is not zero) are functions over the seam, and so behave the same under a fake.
+`Files` is the seam. `OsFiles` is the real thing, one system call per method. A fake can fail,
+shorten, drop or reorder any of them, and `reach` tells it by name how far a writer is, so that a
+test can stop it there. What writers need on top of single calls (write all of it, create at full
+size, zero what is not zero) are functions over the seam, which behave alike under a fake.
 
-Bytes are written by pwrite: a store into a sparse map on a full disk is a signal that kills the
-process, a pwrite is an error with a number. The one exception is `scatter`, for bytes that have
-their place on the disk already (`reserve`, slot_table.py).
+Bytes are written by pwrite: on a full disk a store into a sparse map is a SIGBUS that kills the
+process, a pwrite is an error with a number. The one exception is `scatter`, for bytes whose disk
+blocks are allocated already (`reserve`; index/slots.py, docs/decisions/0007).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 class Failpoint(StrEnum):
-    """The places in a writer's work where tests stop it."""
+    """The steps of a writer's work after which tests can stop it."""
 
     # An append, in order.
     MARKED_APPENDING = "marked-appending"
@@ -74,7 +74,7 @@ class Failpoint(StrEnum):
 
 @dataclass(frozen=True)
 class SharedMap:
-    """Items of one kind in a file, mapped from `offset` on; who sets one, sets it in the file."""
+    """Items of one kind in a file, mapped from `offset` on; setting one sets it in the file."""
 
     items: NDArray[Any]
     offset: int
@@ -90,7 +90,7 @@ class SharedMap:
         return cls(items, offset, found.st_dev, found.st_ino)
 
     def is_of(self, path: Path) -> bool:
-        """Whether the file is still the one that has this name: a mapped inode is not used anew."""
+        """Tell whether `path` is still this file: the inode of a mapped file is not reused."""
         try:
             found = path.stat()
         except FileNotFoundError:
@@ -102,26 +102,26 @@ class Files(Protocol):
     """The calls of the operating system that change files. They raise OSError and nothing else."""
 
     def open(self, path: Path, *, create: bool = False) -> int:
-        """A descriptor for reading and writing; with `create` the file may be new and empty."""
+        """Open for reading and writing; with `create` the file may be new and empty."""
 
     def close(self, descriptor: int) -> None:
-        """Give a descriptor back."""
+        """Close a descriptor."""
 
     def pread(self, descriptor: int, size: int, offset: int) -> bytes:
-        """Up to `size` bytes; fewer at the end of the file."""
+        """Read up to `size` bytes; fewer at the end of the file."""
 
     def pwrite(self, descriptor: int, data: Bytes, offset: int) -> int:
-        """Write some of `data` and return how many bytes; `write_at` writes all."""
+        """Write some of `data` and return how many bytes; `write_at` writes all of it."""
 
     def scatter(
         self, descriptor: int, shared: SharedMap, indexes: NDArray[np.int64], values: NDArray[Any]
     ) -> None:
-        """Set the items at `places` of a mapped file, all of whose bytes have been written once."""
+        """Set the items at `indexes` of a mapped file whose blocks are all allocated."""
 
     def reserve(self, descriptor: int, offset: int, size: int) -> bool:
-        """Give these bytes their place on the disk: whoever writes them then needs no more space.
+        """Allocate disk blocks for these bytes, so that writing them needs no more space.
 
-        What they hold stays, and so does the file's length. False if the file system can't.
+        Content and length of the file stay. False if the file system can't.
         """
 
     def truncate(self, descriptor: int, size: int) -> None:
@@ -146,11 +146,11 @@ class Files(Protocol):
         """Remove an empty directory."""
 
     def reach(self, point: Failpoint) -> None:
-        """Called where a writer has just done what `point` says. Real files do nothing."""
+        """Tell a fake that the writer has just done what `point` says. Real files do nothing."""
 
 
 class OsFiles:
-    """Files of the running system."""
+    """The files of the running system."""
 
     def open(self, path: Path, *, create: bool = False) -> int:
         """See Files; descriptors are not inherited by child processes."""
@@ -217,9 +217,10 @@ class OsFiles:
 
 
 def fallocate(descriptor: int, offset: int, size: int) -> bool:
-    """Whether the bytes have their place on the disk now; False if the system can't see to it.
+    """Allocate disk blocks for bytes of a file, by Linux's fallocate; False if it can't.
 
-    OSError if it can and the disk refuses.
+    OSError if it can and the disk refuses. Not os.posix_fallocate: where a file system can't
+    allocate, that one writes a byte to every block instead, which is the cost to be saved.
     """
     call = _call()
     if call is None:
@@ -235,7 +236,7 @@ def fallocate(descriptor: int, offset: int, size: int) -> bool:
 
 @cache
 def _call() -> Callable[[int, int, int, int], int] | None:
-    """The C library's function; None where it has none."""
+    """Return the C library's function; None where it has none."""
     try:
         function = ctypes.CDLL(None, use_errno=True).fallocate
     except (OSError, AttributeError):
@@ -255,7 +256,7 @@ def write_at(files: Files, descriptor: int, data: Bytes, offset: int) -> None:
 
 
 def read_at(files: Files, descriptor: int, size: int, offset: int) -> bytes:
-    """Exactly `size` bytes, or fewer if the file ends before."""
+    """Return exactly `size` bytes, or fewer if the file ends before."""
     parts = []
     while size > 0:
         part = files.pread(descriptor, size, offset)
@@ -286,7 +287,7 @@ def zero(files: Files, descriptor: int, start: int, stop: int) -> None:
 
 
 def is_zero(path: Path, start: int) -> bool:
-    """Whether a file holds nothing but zeros from `start` on; holes cost nothing. Only reads."""
+    """Tell whether a file holds only zeros from `start` on; holes are not read."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         stop = os.fstat(descriptor).st_size
@@ -302,7 +303,7 @@ def is_zero(path: Path, start: int) -> bool:
 
 
 def first_hole(path: Path) -> int:
-    """Where a file's first hole begins, its length if it has none; before it may be zeros too."""
+    """Return where a file's first hole begins, its length if it has none; zeros may precede it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.lseek(descriptor, 0, os.SEEK_HOLE)
@@ -313,7 +314,7 @@ def first_hole(path: Path) -> int:
 
 
 def _next_data(descriptor: int, start: int, stop: int) -> int:
-    """Where the next byte that is not in a hole may be, at most `stop`."""
+    """Return the position of the next byte that may not be in a hole, at most `stop`."""
     try:
         return min(stop, os.lseek(descriptor, start, os.SEEK_DATA))
     except OSError as error:
@@ -322,7 +323,7 @@ def _next_data(descriptor: int, start: int, stop: int) -> int:
 
 
 def make_directory(files: Files, path: Path) -> None:
-    """Make a directory and those above it; one that exists is fine."""
+    """Make a directory and those above it; existing ones stay."""
     if path.is_dir():
         return
     make_directory(files, path.parent)
@@ -346,20 +347,20 @@ def write_new(files: Files, path: Path, content: bytes) -> None:
 
 
 def storage_error(error: OSError, doing: str, where: Path) -> StorageError:
-    """Our error for one of the system's: what failed, where, the system's word, what to do."""
-    place = error.filename or where
+    """Return our error for an OSError: what failed, at which path, the reason, what to do."""
+    path = error.filename or where
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         return DiskFullError(
-            f"No space to {doing} at {place} ({reason}); nothing of it was kept. "
+            f"No space to {doing} at {path} ({reason}); nothing of it was kept. "
             "Free space on that disk or delete old segments, then try again."
         )
     if error.errno in _REFUSED:
         return StorageError(
-            f"Not allowed to {doing} at {place} ({reason}). "
+            f"Not allowed to {doing} at {path} ({reason}). "
             "Give this user write permission on the store, or open it with mode='r'."
         )
     return StorageError(
-        f"Could not {doing} at {place} ({reason}, errno {error.errno}). "
+        f"Could not {doing} at {path} ({reason}, errno {error.errno}). "
         "Check the disk; the store is repaired at the next write."
     )

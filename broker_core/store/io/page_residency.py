@@ -1,13 +1,14 @@
-"""Mapped memory: how much of a store a reader keeps in its own memory.
+"""Page residency: how much of a store a reader keeps mapped in its own memory.
 
-Pages of a map that were touched count as the process's own, so a reader would grow with the store;
-taken out of its memory they stay in the system's cache, but the next to touch them pays for mapping
-them again. Records that are smaller than a page share it with records of other queues, which a
-reader of several queues soon comes to: their pages are kept until the process holds an eighth of
-the machine's memory in mapped files more than it began with, and what is read after that is let go
-of at once. Pages of larger records are always let go of. None of this is memory of its own:
-processes that read the same store share those pages, and the system takes them back when it needs
-to. Mapping a page again can cost as much as decoding its records.
+Pages of a map that were touched count as the process's own, so a reader would grow with the store.
+Dropped (`let_go`), they stay in the system's cache, but the next touch pays for mapping them again,
+which can cost as much as decoding their records.
+
+Records smaller than a page share it with records of other queues, which a reader of several queues
+soon comes to. Their pages are kept until the process holds an eighth of the machine's memory in
+mapped files more than it began with; pages read after that are dropped at once. Pages of larger
+records are always dropped. None of this is private memory: processes that read one store share the
+pages, and the system takes them back when it needs to.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _STATM = Path("/proc/self/statm")
 
 
 class PageResidency:
-    """Keeps or lets go of what one reader has read. Not thread-safe."""
+    """The budget of one reader: keeps or drops pages that it has read. Not thread-safe."""
 
     def __init__(self, kept_bytes: int | None = None) -> None:
         self._limit = (held_bytes() or 0) + (kept_bytes or max(LEAST_KEPT_BYTES, _share()))
@@ -41,9 +42,9 @@ class PageResidency:
     def has_read(
         self, mapped: NDArray[np.uint8], start: int, end: int, record_bytes: float
     ) -> None:
-        """Take note that records of such a size in [start, end) of a map have been handed out."""
+        """Note that [start, end) of a map was read, records of `record_bytes` on average."""
         self._unseen_bytes += end - start
-        # No look can tell anything new before what was spare at the last one may be used up.
+        # A look reads /proc: not again before the spare bytes of the last look can be used up.
         if self._unseen_bytes >= max(_LOOK_EVERY_BYTES, self._spare_bytes):
             self._unseen_bytes = 0
             held = held_bytes()
@@ -56,7 +57,7 @@ class PageResidency:
 
 @cache
 def _share() -> int:
-    """The part of the machine's memory that mapped pages may take; 0 where it does not say."""
+    """Return the part of the machine's memory that mapped pages may take; 0 if unknown."""
     try:
         whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
@@ -65,7 +66,7 @@ def _share() -> int:
 
 
 def held_bytes() -> int | None:
-    """How much of mapped files this process holds in memory; None where the system does not say."""
+    """Return how many bytes of mapped files this process holds in memory; None if unknown."""
     try:
         return int(_STATM.read_bytes().split()[2]) * mmap.PAGESIZE
     except (OSError, IndexError, ValueError):

@@ -2,15 +2,15 @@
 
 A log (commit log, consume queue, consume-queue extension) is a run of files in one directory. A
 file is named by the log offset of its first byte, 20 digits, zero-padded, and all files of one log
-have the same size, so the offset of any byte is `base + position`:
+have one size, so the offset of any byte is `base + position`:
 
     00000000000000000000   00000000000000065536   00000000000000131072
     |------ size --------| |------ size --------| |-- data --|-- 0 --|
 
 Files are created whole and sparse, one ahead of need: a trailing file of zeros is normal, and so is
-an empty last one (a writer died while creating it). Retention deletes from the front. Nobody ever
-shortens a file, which is what makes read-only maps safe: a map never reaches beyond the length its
-file had when it was made, and stays readable after the file was deleted.
+an empty last one (a writer died while creating it). Retention deletes from the front. Files are
+never shortened, which makes read-only maps safe: a map never reaches beyond the length its file had
+when it was made, and stays readable after the file was deleted.
 Names and sizes are RocketMQ's.
 """
 
@@ -71,12 +71,12 @@ def segment_name(base: int) -> str:
 
 
 def is_path_part(name: str) -> bool:
-    """Whether a name, such as a topic found in a record, can be one directory below another."""
+    """Tell whether a name, such as a topic found in a record, can be a directory's name."""
     return bool(name) and name not in (".", "..") and "/" not in name and "\0" not in name
 
 
 def list_names(path: Path) -> set[str]:
-    """Return the names directly below a directory; none if it is none."""
+    """Return the names directly below a directory; empty if there is no such directory."""
     try:
         return set(os.listdir(path))  # noqa: PTH208 - names are all that is wanted
     except (FileNotFoundError, NotADirectoryError):
@@ -109,7 +109,7 @@ def list_segments(*directories: Path) -> list[Segment]:
 
     Missing directories count as empty; subdirectories and foreign names are skipped, and so is an
     empty last file. Files of unequal length, or names closer together than a file is long, are
-    corruption. A gap between two files is not an error here: what lies in it just can't be read.
+    corruption. A gap between two files is not an error here: its offsets just can't be read.
     """
     found = sorted(
         (segment for directory in directories for segment in _scan(directory)),
@@ -173,7 +173,7 @@ def unreadable(path: Path, error: OSError) -> StorageError:
 def map_file(path: Path) -> NDArray[np.uint8]:
     """Map a whole file read-only. FileNotFoundError if it is gone; an empty file gives no bytes.
 
-    Where touching its holes could kill the process, the bytes are a copy (memory_files.py).
+    Where touching its holes could kill the process, the bytes are a copy (tmpfs.py).
     """
     return _mapped(path).data
 
@@ -214,10 +214,9 @@ def _mapped(path: Path) -> _Mapped:
 
 
 def let_go(mapped: NDArray[np.uint8], start: int, end: int) -> None:
-    """Take [start, end) of a map out of this process's memory; the system's cache keeps it.
+    """Drop [start, end) of a map from this process's memory; the system's cache keeps it.
 
-    Pages that were touched count as the process's own, so a reader would grow with the store.
-    Whoever still holds such bytes may go on reading them.
+    Views of such bytes stay readable: touching them maps the pages again. See page_residency.py.
     """
     owner = getattr(mapped.base, "obj", None)  # the view that NumPy made of the map
     if isinstance(owner, FileCopy):
@@ -228,10 +227,10 @@ def let_go(mapped: NDArray[np.uint8], start: int, end: int) -> None:
 
 
 class SegmentedLog:
-    """The read-only view of a log: finds and maps the segment that holds an offset.
+    """The read-only view of a log, which finds and maps the segment that holds an offset.
 
     Listings are cached; `refresh` lists again. Not thread-safe. A map handed out stays valid for
-    as long as someone holds it, also when the file is deleted or falls out of the cache.
+    as long as it is held, also when the file is deleted or falls out of the cache.
     """
 
     def __init__(self, *directories: Path) -> None:
@@ -278,7 +277,7 @@ class SegmentedLog:
         return self._segments[index]
 
     def map(self, segment: Segment) -> NDArray[np.uint8] | None:
-        """Return a segment's bytes, or None if the file has been deleted meanwhile."""
+        """Return a segment's bytes, or None if the file has been deleted."""
         cached = self._maps.get(segment.base)
         if cached is not None and (
             cached.residence is None or cached.residence.is_current(segment.path)
@@ -297,5 +296,5 @@ class SegmentedLog:
         return mapped.data
 
     def close(self) -> None:
-        """Forget all maps; those still held elsewhere stay valid."""
+        """Drop all maps; those still held elsewhere stay valid."""
         self._maps.clear()

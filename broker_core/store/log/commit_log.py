@@ -1,9 +1,9 @@
 """Commit log, read side: records by their PhysicalOffset.
 
-The log is a run of segments (segments.py) that hold the records of all topics in the order they
+The log is a run of segments (io/segments.py) that hold the records of all topics in the order they
 were stored (codec/layout.py). A record never spans two segments: the rest of a full one is a blank.
-Nothing says where the log ends but the bytes: records chain by their sizes, and what starts no
-record is the end. Records before the end never change, so a record that was read stays what it is.
+No field says where the log ends: records chain by their sizes, and the first bytes that begin no
+record are the end. Records before the end never change, so a record that was read stays valid.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _HEAD = struct.Struct(">iI")
 _TIME = struct.Struct(">q")
 _FLAG = struct.Struct(">i")
-# Walks take a segment in pieces, so that looking for something near needs no pass over a gigabyte.
+# Walks take a segment in steps, so that a search for something near needs no pass over a gigabyte.
 _WALK_BYTES = 16 << 20
 
 Ending = Literal["more"] | StopReason
@@ -36,8 +36,8 @@ Ending = Literal["more"] | StopReason
 class Stretch(NamedTuple):
     """Consecutive valid records of one segment: record i begins at buffer[starts[i]].
 
-    `end` is the physical offset after the last of them. `stop_reason` says what is there: "more"
-    of the segment, or the reasons of codec.scan.Walk, with `detail` for "invalid".
+    `end` is the physical offset after the last of them. `stop_reason` says what follows: "more"
+    of the segment, or a reason of codec.scan.Walk, with `detail` for "invalid".
     """
 
     segment: Segment
@@ -66,7 +66,7 @@ class CommitLog:
 
     @property
     def start(self) -> int:
-        """The lowest physical offset that is still there; 0 for a log without files."""
+        """The physical offset of the first file's first byte; 0 for a log without files."""
         return self._log.start
 
     @property
@@ -79,7 +79,7 @@ class CommitLog:
         self._log.refresh()
 
     def close(self) -> None:
-        """Forget all maps."""
+        """Drop all maps."""
         self._log.close()
 
     def locate(self, physical_offset: int) -> tuple[Segment, NDArray[np.uint8]] | None:
@@ -94,7 +94,7 @@ class CommitLog:
         return None
 
     def is_missing(self, physical_offset: int) -> bool:
-        """Whether a file that must hold an offset is gone although later ones are there."""
+        """Tell whether the file that must hold an offset is missing although later ones exist."""
         return (
             self.start <= physical_offset < self.capacity and self.locate(physical_offset) is None
         )
@@ -165,8 +165,8 @@ class CommitLog:
         """Yield the records from a record's start to the end of the log, stretch by stretch.
 
         Blanks lead to the next segment. The last stretch, which may hold no record, tells by
-        `end` and `stop_reason` where and why the log ends: "zero" (nothing was written there),
-        "invalid" (something that is no record), or "blank"/"stop" (the last file is full).
+        `end` and `stop_reason` where and why the log ends: "zero" (unwritten bytes), "invalid"
+        (bytes that are no record), or "blank"/"stop" (the last file is full).
         """
         at = start
         while (found := self.locate(at)) is not None:
@@ -187,10 +187,10 @@ def _stretch(
     found = walk(buffer, start, stop, origin=segment.base, verify=verify, name=name)
     is_cut = stop < segment.size and found.stop_reason in ("stop", "invalid")
     if is_cut and not len(found.starts):
-        # Its first record may be longer than the piece: nothing but the whole rest can tell.
+        # The first record may be longer than the step: only the rest of the segment can tell.
         found = walk(buffer, start, segment.size, origin=segment.base, verify=verify, name=name)
         is_cut = False
-    # A record that a piece's end cut in two looks invalid; the next piece begins with it.
+    # A record that the step cut in two looks invalid; the next step begins with it.
     reason: Ending = "more" if is_cut else found.stop_reason
     return Stretch(
         segment,

@@ -1,7 +1,14 @@
-"""Log scan: the records of a commit log from some offset to its valid end, ready for dispatch.
+"""Log scan: the records of a commit log from some offset to its valid end, as dispatch requests.
 
-Every record is checked with its checksum. What is not a valid record ends the log; a blank leads to
-the next segment.
+Every record is checked with its checksum. Bytes that are no valid record end the log; a blank leads
+to the next segment.
+
+After an unclean stop a scan also looks for torn records (`suspects_tears`): written whole to the
+page cache, but not to the disk when power was lost. Lost sectors read as zeros. A record that lost
+a sector of its head does not add up, and one that lost some of its body fails its checksum, but no
+checksum covers the properties text: a record that lost only some of that looks valid. It is told by
+its zeros, because text has none that would fill all of a record's share of a sector. Only records
+behind the last flush can be torn.
 """
 
 from __future__ import annotations
@@ -51,7 +58,7 @@ class LogScan:
         self.end = self.start
 
     def batches(self) -> Iterator[DispatchRequests]:
-        """Dispatch fields of all records, in log order, a stretch of the log at a time."""
+        """Yield the dispatch requests of all records, in log order, a stretch at a time."""
         for found in self.log.walk(self.start, verify=self.verify):
             stretch = _before_tear(found) if self.suspects_tears else found
             self.end = end_of_stretch(stretch)
@@ -65,20 +72,20 @@ class LogScan:
                 return
 
     def run(self) -> LogScan:
-        """Scan without looking at the records."""
+        """Scan to the end, for the final fields alone."""
         for _ in self.batches():
             continue
         return self
 
 
 def end_of_stretch(stretch: Stretch) -> int:
-    """Where the log goes on after a stretch: at the next segment if this one is full."""
+    """Return where the log goes on after a stretch: at the next segment if this one is full."""
     is_full = stretch.stop_reason in ("blank", "stop")
     return stretch.segment.end if is_full else stretch.end
 
 
 def requests_of(stretch: Stretch, settings: StoreSettings) -> DispatchRequests:
-    """Dispatch fields of a stretch's records."""
+    """Return the dispatch requests of a stretch's records."""
     return dispatch_requests(_frames(stretch), delay_levels=settings.delay_levels_s)
 
 
@@ -94,7 +101,7 @@ def _frames(stretch: Stretch) -> FrameBatch:
 
 
 def _before_tear(stretch: Stretch) -> Stretch:
-    """A stretch up to its first torn record; itself if it has none."""
+    """Return a stretch up to its first torn record; itself if it has none."""
     if not len(stretch.starts):
         return stretch
     fields = locate(_frames(stretch))
@@ -114,14 +121,16 @@ def _before_tear(stretch: Stretch) -> Stretch:
 def first_torn(
     buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> int | None:
-    """The number of the first text buffer[start : start + length] that lacks a sector.
+    """Return the row of the first text buffer[start : start + length] that lost a sector, or None.
 
-    `buffer` is a segment from its first byte, so positions in it are positions on the disk.
+    `buffer` is a segment from its first byte, so that positions in it align with sectors.
     """
     if not len(starts):
         return None
     low = int(starts[0])
     high = int(starts[-1] + lengths[-1])
+    # Running counts of bytes that are not zero: each text, and each share of a sector, is then
+    # one subtraction.
     written = np.zeros(high - low + 1, dtype=np.int64)
     np.cumsum(buffer[low:high] != 0, out=written[1:])
     counts = written[starts + lengths - low] - written[starts - low]
@@ -132,13 +141,13 @@ def first_torn(
 
 
 def _lacks_sector(written: NDArray[np.int64], start: int, end: int, low: int) -> bool:
-    """Whether some sector's share of [start, end) is all zeros."""
+    """Tell whether some sector's share of [start, end) is all zeros."""
     cuts = [start, *range((start // SECTOR + 1) * SECTOR, end, SECTOR), end]
     return bool((np.diff(written[np.array(cuts) - low]) == 0).any())
 
 
 def follows_record(log: CommitLog, last_start: int, end: int) -> bool:
-    """Whether the record at `last_start` ends at `end`, or is the last of a segment that does."""
+    """Tell whether the record at `last_start` ends at `end`, or ends a segment that does."""
     head = _head_at(log, last_start)
     if head is None or head[1] not in (layout.MAGIC_V1, layout.MAGIC_V2):
         return False
@@ -150,13 +159,13 @@ def follows_record(log: CommitLog, last_start: int, end: int) -> bool:
 
 
 def is_unwritten(log: CommitLog, physical_offset: int) -> bool:
-    """Whether nothing begins at an offset: zeros, or no file that holds it."""
+    """Tell whether an offset is unwritten: zeros, or no file that holds it."""
     head = _head_at(log, physical_offset)
     return head is None or head == (0, 0)
 
 
 def _head_at(log: CommitLog, physical_offset: int) -> tuple[int, int] | None:
-    """(size, magic) at an offset; None if no file holds them."""
+    """Return (size, magic) at an offset; None if no file holds them."""
     found = log.locate(physical_offset)
     if found is None:
         return None

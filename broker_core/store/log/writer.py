@@ -35,7 +35,7 @@ _BLANK = struct.Struct(">iI")
 
 @dataclass(frozen=True, slots=True)
 class SegmentRun:
-    """Rows [first, last) of a batch lie at `physical_offset`, in one segment.
+    """Rows [first, last) of a batch, which begin at `physical_offset` and lie in one segment.
 
     `blank_bytes` is the rest of the segment behind them if the batch goes on in the next one.
     """
@@ -48,7 +48,7 @@ class SegmentRun:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where each record of a batch goes; `end` is the log's end after it."""
+    """The physical offset of each record of a batch; `end` is the log's end after it."""
 
     physical_offsets: NDArray[np.int64]
     runs: tuple[SegmentRun, ...]
@@ -56,7 +56,7 @@ class Placement:
 
 
 def plan_placement(sizes: NDArray[np.int32], log_end: int, file_bytes: int) -> Placement:
-    """Lay records of these sizes behind `log_end`, segments of `file_bytes` each.
+    """Plan where records of these sizes lie behind `log_end`, in segments of `file_bytes` each.
 
     IllegalMessageError for a record that no segment can hold.
     """
@@ -72,6 +72,7 @@ def plan_placement(sizes: NDArray[np.int32], log_end: int, file_bytes: int) -> P
     physical_offsets = np.empty(len(sizes), dtype=np.int64)
     runs = []
     first, at = 0, log_end
+    # One round per segment, not per record: the running sum finds the last record that fits.
     while first < len(sizes):
         room = file_bytes - at % file_bytes
         before = int(ends[first - 1]) if first else 0
@@ -100,7 +101,7 @@ class LogWriter:
         self.file_bytes = file_bytes
 
     def write(self, batch: Sequence[EncodedRecords], placement: Placement) -> None:
-        """Write a placed batch; `batch` are the parts whose rows the placement counts through."""
+        """Write a batch where its placement says; the placement counts rows across all parts."""
         starts = np.concatenate([[0], np.cumsum([len(part) for part in batch])]).tolist()
         for run in placement.runs:
             path = self._segment(run.physical_offset)
@@ -116,7 +117,7 @@ class LogWriter:
             self._reach(Failpoint.SEGMENT_WRITTEN)
 
     def fsync(self, start: int, end: int) -> None:
-        """Make the log durable from `start` to `end`, whoever wrote it.
+        """Make the log durable from `start` to `end`, other writers' records included.
 
         A record is only as durable as all before it: recovery ends the log at the first hole.
         """
@@ -128,9 +129,9 @@ class LogWriter:
                 self._handles.files.fsync_dir(path.parent)
 
     def cut(self, end: int) -> list[Path]:
-        """Let the log end at `end`: later segments go, the rest of its own becomes zeros.
+        """End the log at `end`: delete later segments, zero the rest of the one that holds it.
 
-        Returns the segment that was cut, if there is one. A segment that begins exactly at the
+        Return the segment that was cut, if there is one. A segment that begins exactly at the
         end stays: without any file a log would begin at 0 again. Repeatable.
         """
         cut = []
@@ -147,9 +148,9 @@ class LogWriter:
         return cut
 
     def take_back(self, end: int, written_end: int) -> None:
-        """Cut a batch that was being written to [end, written_end), and look no further.
+        """Cut a batch that was being written to [end, written_end).
 
-        As `cut`, for a tail whose extent is known: what lies behind it is zero already, and
+        As `cut`, for a tail whose extent is known: everything behind it is zero already, and
         looking for data in the rest of a large file would cost more than the append.
         """
         base = end - end % self.file_bytes
@@ -166,7 +167,7 @@ class LogWriter:
         self._reach(Failpoint.LOG_CUT)
 
     def path_of(self, physical_offset: int) -> Path:
-        """The segment that holds an offset, where it is or where it would be created."""
+        """Return the path of the segment that holds an offset, existing or to be created."""
         base = physical_offset - physical_offset % self.file_bytes
         name = segment_name(base)
         if len(self._directories) == 1:
@@ -178,9 +179,9 @@ class LogWriter:
         return self._directories[turn] / name
 
     def _segment(self, physical_offset: int) -> Path:
-        """The segment to write at an offset, made if the offset is its first byte.
+        """Return the segment to write at an offset, created if the offset is its first byte.
 
-        One that is there already holds zeros: whoever cut the log to this end saw to it.
+        An existing one holds zeros there: the writer that cut the log to this end zeroed it.
         """
         path = self.path_of(physical_offset)
         is_first = physical_offset % self.file_bytes == 0
@@ -190,7 +191,7 @@ class LogWriter:
 
 
 def _rows(part: EncodedRecords, first: int, last: int) -> NDArray[np.uint8]:
-    """The bytes of rows [first, last) of a part, as far as it has them."""
+    """Return the bytes of rows [first, last) of a part, as far as it has them."""
     first, last = max(first, 0), min(last, len(part))
     if first >= last:
         return part.buffer[:0]

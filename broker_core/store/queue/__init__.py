@@ -1,1 +1,1 @@
-"""Consume queues: LogicalOffsets of one queue, and where their records lie in the commit log."""
+"""Consume queues: LogicalOffset to PhysicalOffset, one directory of entries per queue."""

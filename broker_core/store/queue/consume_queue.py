@@ -1,4 +1,4 @@
-"""Consume queue: maps a LogicalOffset to a place in the commit log.
+"""Consume queue: maps a LogicalOffset to a record's PhysicalOffset and size.
 
 One entry per message, dense, big-endian, 20 bytes, so entry n starts at byte 20 * n of the log that
 the queue's segments form (consumequeue/TOPIC/QUEUE/, 300 000 entries a file by default):
@@ -8,15 +8,18 @@ the queue's segments form (consumequeue/TOPIC/QUEUE/, 300 000 entries a file by 
     | int64           | int32| int64     |
 
 `size` is the whole record's. `tags_code` is the hash of the tag (0: none), the time of delivery in
-SCHEDULE_TOPIC_XXXX, or an address in the consume-queue extension (consume_queue_ext.py).
+SCHEDULE_TOPIC_XXXX, or an address in the consume-queue extension (ext.py).
 Entries of zeros are not written yet. A queue that starts above 0 begins with fillers (offset 0,
 size 0x7fffffff, tag 0) up to its first entry within the first file.
 
 Written by dispatch after the record is in the commit log, never before. Not checksummed: after an
 unclean stop recovery drops entries past the log's valid end and rebuilds them from records.
-Apache's broker leaves the bytes of dropped entries in place, so a non-zero entry need not be one
-that counts: what counts is decided by the record it points to (reader.py).
+Apache's broker does not zero the entries that it drops, so a non-zero entry need not be one that
+counts: the record it points to decides (view.py).
 The layout is RocketMQ's; changing it needs a decision record and new golden files.
+
+Packing, unpacking and selecting by tag each have a compiled twin in consume_queue_kernels.py, which
+runs for large batches (`kernels.is_worth`).
 """
 
 from __future__ import annotations
@@ -53,14 +56,14 @@ FILLER_SIZE = 0x7FFFFFFF
 # Forward probes read this many entries at a time: one small read when nothing was added.
 _PROBE_ENTRIES = 512
 _MOST_PROBE_ENTRIES = 1 << 16
-# So many entries are not copied: a map for a while costs less.
+# From as many entries on, mapping the file for a while costs less than copying them.
 _MAPPED_ENTRIES = 1 << 14
-# Selecting packed entries is slow; still faster than unpacking all, if this many times fewer.
+# Selecting from packed entries is slow, but faster than unpacking all if 8 times fewer are wanted.
 _FEW = 8
 
 
 def _field_positions() -> tuple[int, int, int, int]:
-    """Where its fields lie in an entry, and its length: as kernels take them."""
+    """Return the positions of an entry's fields, and its length, as kernels take them."""
     assert ENTRY.fields is not None
     offset, size, tags = (int(ENTRY.fields[name][1]) for name in ENTRY.names or ())
     return offset, size, tags, ENTRY_BYTES
@@ -70,12 +73,12 @@ _FIELD_POSITIONS = _field_positions()
 
 
 def as_bytes(entries: NDArray[np.void]) -> NDArray[np.uint8]:
-    """Entries as they lie in their file."""
+    """Return entries as the bytes of their file."""
     return np.ascontiguousarray(entries, dtype=ENTRY).view(np.uint8)
 
 
 def join_entries(parts: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
-    """Entries one after another, as they are: NumPy would turn joined numbers around."""
+    """Return entries one after another; joined as bytes, since NumPy would swap theirs."""
     if len(parts) == 1:
         return parts[0]
     raw = [as_bytes(part) for part in parts]
@@ -88,7 +91,7 @@ def packed_entries(
     codes: NDArray[np.int64],
     rows: NDArray[np.int64],
 ) -> NDArray[np.void]:
-    """The entries of some rows of columns."""
+    """Return the entries of some rows of columns; by kernel `pack_entries` for many."""
     entries = np.empty(len(rows), dtype=ENTRY)
     if kernels.is_worth(len(rows)):
         from broker_core.store.queue.consume_queue_kernels import pack_entries
@@ -103,16 +106,16 @@ def packed_entries(
 
 
 def tags_codes(entries: NDArray[np.void]) -> NDArray[np.int64]:
-    """The tags codes of entries as native integers."""
+    """Return the tags codes of entries as native integers."""
     codes: NDArray[np.int64] = entries["tags_code"].astype(np.int64)
     return codes
 
 
 def rows_tagged(entries: NDArray[np.void], hashes: NDArray[np.int32]) -> NDArray[np.intp] | None:
-    """Which entries carry one of these tag hashes, by the low 32 bits of their tags codes.
+    """Return which entries carry one of these tag hashes, by the low 32 bits of their tags codes.
 
-    Those that are damaged too, whatever they carry. None if a code is an address in the extension,
-    which says nothing about the tag.
+    Damaged entries are always among them, so that reading reports them. None if a code is an
+    address in the extension, which says nothing about the tag. By kernel `select_tags` for many.
     """
     if kernels.is_worth(len(entries)) and len(hashes):
         from broker_core.store.queue.consume_queue_kernels import select_tags
@@ -143,7 +146,7 @@ def is_filler(entries: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 def is_damaged(sizes: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return which sizes are none that an entry of a message can have."""
+    """Return which sizes no entry of a message can have."""
     mask: NDArray[np.bool_] = (sizes <= 0) | (sizes == FILLER_SIZE)
     return mask
 
@@ -167,7 +170,10 @@ class EntryColumns:
 
     @classmethod
     def of(cls, entries: NDArray[np.void], first: int) -> EntryColumns:
-        """Split entries into columns; `first` is the offset of entries[0]."""
+        """Split entries into columns; `first` is the offset of entries[0].
+
+        By kernel `unpack_entries` for many.
+        """
         offsets = np.arange(first, first + len(entries))
         if kernels.is_worth(len(entries)):
             from broker_core.store.queue.consume_queue_kernels import unpack_entries
@@ -184,7 +190,7 @@ class EntryColumns:
 
     @classmethod
     def of_rows(cls, entries: NDArray[np.void], first: int, rows: NDArray[np.intp]) -> EntryColumns:
-        """Some of the entries as columns."""
+        """Return some of the entries as columns."""
         if _FEW * len(rows) < len(entries):
             physical_offsets, sizes = entries["physical_offset"][rows], entries["size"][rows]
             return cls(first + rows, physical_offsets.astype(np.int64), sizes.astype(np.int32))
@@ -193,7 +199,7 @@ class EntryColumns:
 
     @classmethod
     def join(cls, parts: Sequence[EntryColumns]) -> EntryColumns:
-        """Columns one after another; there must be some."""
+        """Return columns one after another; there must be at least one."""
         if len(parts) == 1:
             return parts[0]
         return cls(
@@ -222,7 +228,7 @@ def list_queues(directory: Path) -> list[tuple[str, int]]:
 
 
 def has_entry(root: Path, record: Record) -> bool:
-    """Whether the queue that a record says it belongs to has an entry for it, by its bytes."""
+    """Tell whether the queue that a record names has an entry that points to it."""
     if not is_path_part(record.topic):
         return False
     queue = ConsumeQueue(root / "consumequeue" / record.topic / str(record.queue_id))
@@ -231,11 +237,11 @@ def has_entry(root: Path, record: Record) -> bool:
 
 
 class ConsumeQueue:
-    """The read-only view of one queue's entries. Knows bytes, not what they point to.
+    """The read-only view of one queue's entries, without a look at the records they point to.
 
     Offsets here are LogicalOffsets. Listings are cached; `refresh` lists again. Files are read, or
-    mapped while some entries are looked at, never for longer: a store can have thousands of queues,
-    and a process far fewer descriptors.
+    mapped while entries are looked at, never for longer: a store can have thousands of queues,
+    and a process has far fewer descriptors.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -290,7 +296,7 @@ class ConsumeQueue:
         return join_entries(parts)
 
     def written_end(self, known: int | None = None, *, may_have_holes: bool = False) -> int:
-        """Return the offset of the first entry of zeros: what the bytes alone say the end is.
+        """Return the offset of the first entry of zeros: the end by the bytes alone.
 
         With `known`, an end found before, it looks forward from there: one small read if nothing
         was added. Without, it looks at the first entries of the last files and then searches one
@@ -307,9 +313,10 @@ class ConsumeQueue:
         return self.first
 
     def _is_begun(self, segment: Segment, *, may_have_holes: bool) -> bool:
-        """Whether the first entry of a file is written."""
+        """Tell whether the first entry of a file is written."""
         first = segment.base // ENTRY_BYTES
-        for _ in range(2):  # a writer that takes entries back zeroes one after the other
+        # Twice: a writer that takes entries back zeroes one after the other.
+        for _ in range(2):
             written = is_written(self.read(first, first + 2)).tolist()
             if written != [False, True] or may_have_holes:
                 return any(written[:1])
@@ -330,10 +337,10 @@ class ConsumeQueue:
             if not len(entries):
                 return end
             end += len(entries)
-            step = min(2 * step, _MOST_PROBE_ENTRIES)  # where much was added, there may be more
+            step = min(2 * step, _MOST_PROBE_ENTRIES)  # where many were added, there may be more
 
     def _search(self, low: int, high: int) -> int:
-        """The first unwritten offset in (low, high], where `low` is written."""
+        """Return the first unwritten offset in (low, high], where `low` is written."""
         while high - low > 1:
             middle = (low + high) // 2
             if self._is_written(middle):
@@ -347,7 +354,7 @@ class ConsumeQueue:
 
 
 def _read_entries(segment: Segment, start: int, stop: int) -> NDArray[np.void]:
-    """Read the entries [start, stop) of a segment; none if the file was deleted meanwhile."""
+    """Read the entries [start, stop) of a segment; none if the file has been deleted."""
     first = start * ENTRY_BYTES - segment.base
     wanted = (stop - start) * ENTRY_BYTES
     if stop - start >= _MAPPED_ENTRIES:

@@ -1,6 +1,7 @@
-"""Consume-queue entries in one walk, to columns, out of them, or by tag; twins of the store's own.
+"""Consume-queue entries, compiled: to columns, out of columns, or by tag in one pass.
 
-The layout is stated there; the store hands its positions over.
+The twins of `EntryColumns.of`, `packed_entries` and `rows_tagged` in consume_queue.py, which call
+these for large batches. The layout is stated there; kernels get field positions as arguments.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 _POSITIONS = types.UniTuple(INT64, 4)
 _AHEAD_BYTES = 4096
-"""How early memory is announced: processors do not look beyond a page by themselves."""
+"""Prefetch distance: processors do not look beyond a page by themselves."""
 
 
 @kernel(types.void, BYTES, _POSITIONS, INT64S_OUT, INT32S_OUT)
@@ -41,7 +42,7 @@ def unpack_entries(
     offsets: NDArray[np.int64],
     sizes: NDArray[np.int32],
 ) -> None:
-    """Physical offset and size of every entry.
+    """Read physical offset and size of every entry.
 
     `positions` are those of physical offset, size and tags code in an entry, and an entry's length.
     """
@@ -58,7 +59,7 @@ def pack_entries(
     positions: tuple[int, int, int, int],
     data: NDArray[np.uint8],
 ) -> None:
-    """The entries of some rows: physical offsets, sizes and tags codes, packed."""
+    """Pack the entries of some rows: physical offset, size and tags code each."""
     offsets, sizes, tags_codes = columns
     at_offset, at_size, at_tags, width = positions
     at = 0
@@ -77,11 +78,13 @@ def select_tags(
     hashes: NDArray[np.int32],
     rows: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Which entries have a tags code whose low half is one of these, or a size that none has.
+    """Fill `rows` with entries whose tags code has one of these low halves, or whose size is bad.
 
-    Answers how many, and the smallest code.
+    Return how many they are, and the smallest code: one in the range of addresses tells the caller
+    that the entries have an extension.
     """
     _, at_size, at_tags, width = positions
+    # Nearly all subscriptions have one tag: it is compared without a loop.
     first = hashes[0]
     count, smallest = 0, 0
     for row in range(len(data) // width):

@@ -1,4 +1,4 @@
-"""Consume-queue extension: what does not fit into a consume-queue entry. Read only.
+"""Consume-queue extension: tags code, store time and filter bitmap beside an entry. Read only.
 
 Brokers with `enableConsumeQueueExt` put a unit here for each message and its address into the
 entry's `tags_code`. The units of a queue form a log of their own (consumequeue_ext/TOPIC/QUEUE/,
@@ -49,7 +49,7 @@ def is_address(tags_codes: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def has_address(tags_codes: NDArray[np.int64]) -> bool:
-    """Return whether any tags code is an address; mostly none is, which is found out faster."""
+    """Tell whether any tags code is an address; faster than `is_address` where none is."""
     return bool(tags_codes.min(initial=0) <= MAX_ADDRESS)
 
 
@@ -88,7 +88,7 @@ class ConsumeQueueExt:
         self._log.refresh()
 
     def read(self, tags_codes: NDArray[np.int64]) -> ExtUnits:
-        """Follow the addresses among some tags codes; plain hashes are taken as they are.
+        """Follow the addresses among some tags codes; plain hashes are returned unchanged.
 
         The codes are those of consecutive entries, whose units lie one after another. An address
         that is out of order with a neighbour's may lead to another message's unit, so it says
@@ -122,7 +122,7 @@ class ConsumeQueueExt:
 
 
 def _in_order(addresses: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which addresses are above the one before and below the one behind."""
+    """Return which addresses are above the one before and below the one behind."""
     rises = addresses[1:] > addresses[:-1]
     fits = np.ones(len(addresses), dtype=np.bool_)
     fits[1:] &= rises
@@ -133,7 +133,7 @@ def _in_order(addresses: NDArray[np.int64]) -> NDArray[np.bool_]:
 def _heads(
     buffer: NDArray[np.uint8], rows: NDArray[np.intp], positions: NDArray[np.int64]
 ) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.void]]:
-    """The rows whose position holds a whole unit, with position and head."""
+    """Return the rows whose position holds a whole unit, with position and head."""
     raw = buffer[positions[:, None] + np.arange(UNIT_HEAD_BYTES)]
     heads = raw.view(UNIT_HEAD)[:, 0]
     length = heads["bitmap_length"].astype(np.int64)
@@ -145,7 +145,7 @@ def _heads(
 def _bitmaps(
     buffer: NDArray[np.uint8], positions: NDArray[np.int64], lengths: NDArray[np.int16]
 ) -> NDArray[np.uint8]:
-    """The bitmap behind each unit's head, zero-padded to the longest."""
+    """Return the bitmap behind each unit's head, zero-padded to the longest."""
     width = int(lengths.max(initial=0))
     columns = np.arange(width)
     at = np.minimum(positions[:, None] + UNIT_HEAD_BYTES + columns, len(buffer) - 1)

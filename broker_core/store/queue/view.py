@@ -1,13 +1,13 @@
 """Queue view: one queue as messages, made of its consume queue and the commit log behind it.
 
-Bytes in a consume queue are not yet messages. What counts is decided here:
+Bytes in a consume queue are not yet messages. This module decides which entries count:
 
-- The queue ends after its last entry whose record really is that message: same topic, queue and
-  LogicalOffset. Entries behind it are left from before a crash (Apache's broker does not clear what
-  it cuts), or are ahead of a log whose end was lost.
+- The queue ends after its last entry whose record really is that message: the record names this
+  topic, queue and LogicalOffset. Entries behind it are left from before a crash (Apache's broker
+  does not clear what it cuts), or are ahead of a log whose end was lost.
 - It begins with the first entry whose record is still in the log; fillers never count.
-- An entry that should count and does not, because it or its record is damaged, is kept in the
-  range, so that reading it reports the damage instead of skipping the message.
+- An entry that should count and does not, because it or its record is damaged, stays in the range,
+  so that reading it reports the damage instead of skipping the message.
 
 After an unclean stop, entries that recovery would write are laid over the files (`overlay`), so
 that everything in the log can be read without writing anything.
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from broker_core.store.recovery.queue_plan import QueuePlan
 
 EntrySelect = Callable[["NDArray[np.void]"], "NDArray[np.intp]"]
-"""Decides which rows of a stretch of entries are wanted; damaged ones (`is_damaged`) always are."""
+"""Returns which rows of a stretch of entries are wanted; damaged ones (`is_damaged`) always are."""
 # How many entries before the first readable one are looked at for a sign of damage.
 _WINDOW = 16
 # Entries that are selected from at a time: most of them share a file, so they need not be copied.
@@ -51,9 +51,9 @@ _SELECTED_ENTRIES = 1 << 17
 
 
 class QueueView:
-    """The messages of one queue. Not thread-safe; see the module for what counts.
+    """The messages of one queue. Not thread-safe; see the module for which entries count.
 
-    `has_entry` tells whether the queue that a record says it belongs to leads to it.
+    `has_entry` tells whether the queue that a record names has an entry for it.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class QueueView:
 
     @property
     def directory(self) -> Path:
-        """Where the queue's files lie."""
+        """The directory of the queue's files."""
         return self._queue.directory
 
     # Range
@@ -109,7 +109,8 @@ class QueueView:
             self._log.refresh()
             end = self._counted_end(written)
         self._edge = self._edge_at(end)
-        # An entry that was put there since must not be taken for one that has been looked at.
+        # The edge may already hold an entry that was written since: then the end is looked up again
+        # next time, or that entry would pass for one that was examined.
         self._end = None if self._is_new(end) else end
         return end
 
@@ -118,7 +119,7 @@ class QueueView:
         return bool(len(entry)) and int(entry[0]["size"]) > 0 and self._counts(offset)
 
     def _edge_at(self, end: int) -> bytes:
-        """The last entry that counts and the one behind it: what tells that nothing changed."""
+        """Return the last entry that counts and the one behind it; if equal, so is the end."""
         first = max(self._queue.first, end - 1)
         before = self._queue.read(first, end).tobytes().rjust(ENTRY.itemsize, b"\0")
         return before + self._queue.read(end, end + 1).tobytes()
@@ -128,7 +129,7 @@ class QueueView:
         return end < self._queue.capacity and self._edge_at(end) == self._edge
 
     def _is_same_queue(self, end: int) -> bool:
-        """Whether the last entry is the one it was: a topic made anew has others."""
+        """Tell whether the last entry is the one it was: a topic made anew has others."""
         return self._edge_at(end)[: ENTRY.itemsize] == self._edge[: ENTRY.itemsize]
 
     def _counted_end(self, written: int) -> int:
@@ -147,7 +148,7 @@ class QueueView:
         return written if self._is_damaged(high) else high
 
     def _counts(self, offset: int) -> bool:
-        """Whether an entry's record is that message, as far as the log still has it."""
+        """Tell whether an entry leads to its message, or to a record that the log no longer has."""
         entry = self._queue.read(offset, offset + 1)
         if not len(entry):
             return False
@@ -174,29 +175,29 @@ class QueueView:
         )
 
     def _is_damaged(self, offset: int) -> bool:
-        """Whether the log has message `offset`, or something unreadable where it could be.
+        """Tell whether the log has message `offset`, or something unreadable where it could be.
 
         Walks the log from the message before it. A record that the entry leads to and that no
         other queue knows of is taken for the message, damaged. Only for entries that do not count,
         so on a sound store never; one that a live writer was just completing is looked at again.
         """
-        place = self._log.start
+        at = self._log.start
         if offset > self._queue.first:
             before = self._queue.read(offset - 1, offset)
             if len(before) and not is_filler(before)[0]:
                 after = int(before[0]["physical_offset"]) + int(before[0]["size"])
-                place = max(place, after)
+                at = max(at, after)
         entry = self._queue.read(offset, offset + 1)
         led_to = int(entry[0]["physical_offset"]) if len(entry) else -1
-        for stretch in self._log.walk(place):
+        for stretch in self._log.walk(at):
             is_suspect = stretch.stop_reason == "invalid" or self._is_orphan(stretch, led_to)
             if is_suspect or self._holds(stretch, offset):
                 return not self._counts(offset)
-            place = end_of_stretch(stretch)
-        return self._log.is_missing(place)
+            at = end_of_stretch(stretch)
+        return self._log.is_missing(at)
 
     def _is_orphan(self, stretch: Stretch, physical_offset: int) -> bool:
-        """Whether a record of the stretch begins at an offset and no queue has an entry for it."""
+        """Tell whether a record of the stretch begins at an offset without an entry in a queue."""
         position = physical_offset - stretch.segment.base
         if not (stretch.starts == position).any():
             return False
@@ -249,7 +250,7 @@ class QueueView:
         self._check_order(EntryColumns.of(messages, end - len(messages)))
 
     def _is_readable(self, offset: int) -> bool:
-        """Whether an entry points at or behind the log's first byte."""
+        """Tell whether an entry points at or behind the log's first byte."""
         entry = self._read(offset, offset + 1)
         if not len(entry) or is_filler(entry)[0]:
             return False
@@ -285,17 +286,17 @@ class QueueView:
         if select is None or start == end:
             columns = EntryColumns.of(self._whole(start, end), start)
         else:
-            pieces = []
+            selected = []
             for at in range(start, end, _SELECTED_ENTRIES):
                 entries = self._whole(at, min(end, at + _SELECTED_ENTRIES))
-                pieces.append(EntryColumns.of_rows(entries, at, select(entries)))
-            columns = EntryColumns.join(pieces)
+                selected.append(EntryColumns.of_rows(entries, at, select(entries)))
+            columns = EntryColumns.join(selected)
         self._check_sizes(columns)
         self._check_order(columns)
         return columns
 
     def _whole(self, start: int, end: int) -> NDArray[np.void]:
-        """The entries [start, end); OffsetRangeError if some are gone."""
+        """Return the entries [start, end); OffsetRangeError if some are gone."""
         entries = self._read(start, end)
         if len(entries) < end - start:
             self._queue.refresh()
@@ -305,12 +306,12 @@ class QueueView:
         return entries
 
     def _check_sizes(self, entries: EntryColumns) -> None:
-        """CorruptRecordError for the first entry whose size is none."""
+        """Raise CorruptRecordError for the first entry whose size no message has."""
         damaged = is_damaged(entries.sizes)
         if damaged.any():
             row = int(damaged.argmax())
-            place, size = int(entries.physical_offsets[row]), int(entries.sizes[row])
-            raise self._bad_entry(int(entries.offsets[row]), place, size)
+            physical_offset, size = int(entries.physical_offsets[row]), int(entries.sizes[row])
+            raise self._bad_entry(int(entries.offsets[row]), physical_offset, size)
 
     def _read(self, start: int, end: int) -> NDArray[np.void]:
         overlay = self._overlay
@@ -323,7 +324,7 @@ class QueueView:
         return join_entries([below, above]) if len(below) == overlay.keep - start else below
 
     def _check_order(self, entries: EntryColumns) -> None:
-        """Each record must begin where the one before ends, or later; none before the log."""
+        """Raise unless each record begins where the one before ends, or later; none below 0."""
         starts = entries.physical_offsets
         ends = starts + entries.sizes
         backward = starts[1:] < ends[:-1]

@@ -1,12 +1,12 @@
-"""Consume queues, write side: appends entries where the records say they belong, and cuts them.
+"""Consume queues, write side: writes entries where the records say they belong, and cuts them.
 
 The layout is consume_queue.py's: entry n of a queue lies at byte 20 * n, so writing an entry twice
 changes nothing, and repair can write again whatever may be missing. A queue that has no files yet
 and whose first message is not number 0 (older ones went with their segments) begins with fillers up
-to that message. Entries that would leave a gap are refused: RocketMQ would put them in the wrong
-place.
+to that message. Entries that would leave a gap are refused: RocketMQ would put them at the wrong
+position.
 
-Not thread-safe; only the holder of the store's lock may use it.
+Next in an append: index/writer.py. Not thread-safe; only the holder of the store's lock may use it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from broker_core.store.io.file_handles import FileHandles
 
 QueueKey = tuple[str, int]
-"""Topic and queue number."""
+"""A queue: topic and queue id."""
 
 
 class QueueWriter:
     """All consume queues of one store, open for appending. See the module.
 
-    `directory` is the store's consumequeue/. Ends are remembered; `forget` lets them be looked up
-    again after another process may have written.
+    `directory` is the store's consumequeue/. Ends are remembered until `forget`, to be called after
+    another process may have written.
     """
 
     def __init__(self, directory: Path, handles: FileHandles, *, file_bytes: int) -> None:
@@ -53,7 +53,7 @@ class QueueWriter:
         self._hints: dict[QueueKey, int] = {}
 
     def end(self, queue: QueueKey) -> int:
-        """The offset that the queue's next message gets; 0 for a queue that never held any."""
+        """Return the offset that the queue's next message gets; 0 if it never held any."""
         known = self._ends.get(queue)
         if known is None:
             known = self._find_end(queue)
@@ -61,18 +61,18 @@ class QueueWriter:
         return known
 
     def _find_end(self, queue: QueueKey) -> int:
-        """Look for the end in the files, from where it was last seen if that is still written."""
+        """Find the end in the files, from where it was last seen if that is still written."""
         view = ConsumeQueue(self.directory_of(queue))
         hint = self._hints.get(queue, 0)
         is_useful = hint > view.first and is_written(view.read(hint - 1, hint)).any()
         return view.written_end(hint if is_useful else None)
 
     def is_known(self, queue: QueueKey) -> bool:
-        """Whether the queue's end is remembered."""
+        """Tell whether the queue's end is remembered."""
         return queue in self._ends
 
     def last_entry(self, queue: QueueKey) -> tuple[int, int] | None:
-        """(physical offset, size) of the newest entry, None if there is none."""
+        """Return (physical offset, size) of the newest entry, None if there is none."""
         end = self.end(queue)
         entries = ConsumeQueue(self.directory_of(queue)).read(max(end - 1, 0), end)
         if not len(entries):
@@ -80,7 +80,7 @@ class QueueWriter:
         return int(entries[0]["physical_offset"]), int(entries[0]["size"])
 
     def forget(self, queue: QueueKey | None = None) -> None:
-        """Look a queue's end up again, or that of all queues."""
+        """Forget the end of a queue, or of all queues."""
         if queue is None:
             self._ends.clear()
         else:
@@ -113,7 +113,7 @@ class QueueWriter:
     def cut(self, queue: QueueKey, end: int, *, known_end: int | None = None) -> None:
         """Drop the entries from `end` on, and the files that hold nothing else; repeatable.
 
-        `known_end` says that nothing can lie behind it. A queue cut to 0 keeps no file.
+        No entry lies behind `known_end`, if given. A queue cut to 0 keeps no file.
         """
         directory = self.directory_of(queue)
         self._handles.delete_empty(directory)
@@ -134,11 +134,11 @@ class QueueWriter:
         self._reach(Failpoint.QUEUE_CUT)
 
     def directory_of(self, queue: QueueKey) -> Path:
-        """Where a queue's files are."""
+        """Return the directory of a queue's files."""
         return _directory_of(self._directory, *queue)
 
     def _file(self, queue: QueueKey, number: int) -> Path:
-        """The file that holds an entry, made if it is missing, with fillers where it must."""
+        """Return the file that holds an entry, created if it is missing, with fillers before it."""
         at = number * ENTRY_BYTES
         path = _file_of(self._directory, *queue, at - at % self._file_bytes)
         if self._handles.ensure(path, self._file_bytes):
@@ -149,7 +149,7 @@ class QueueWriter:
         return path
 
 
-# Joining paths takes longer than writing a few entries does.
+# Cached: joining paths takes longer than writing a few entries does.
 
 
 @lru_cache(maxsize=4096)
