@@ -1,7 +1,7 @@
 """Dispatch: makes records of the log findable, by queue offset and by key.
 
 Problem. Consume queues and index are derived from the log. An append, the repair of a dead writer's
-batch and recovery must write identical entries for a record, or a store would differ by its history.
+batch and recovery must write identical entries for a record, or a store would depend on its past.
 
 Invariants.
 
