@@ -9,12 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, NewType, Self
+from typing import TYPE_CHECKING, Literal, NewType, Self
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
+
+Mode = Literal["r", "rw"]
+"""How a broker is opened: "r" changes nothing, ever; "rw" also writes."""
+Flush = Literal["async", "sync"]
+"""What an acknowledged write survives: the death of every process, or also a loss of power."""
 
 LogicalOffset = NewType("LogicalOffset", int)
 PhysicalOffset = NewType("PhysicalOffset", int)

@@ -15,6 +15,7 @@ import click
 from broker_core import open_broker
 from broker_core.cli.output import progress
 from broker_core.clients.address import parse_address
+from broker_core.types import Mode
 
 if TYPE_CHECKING:
     from broker_core.api import Broker
@@ -47,7 +48,7 @@ def credential_options(command: _Command) -> _Command:
 
 
 def open_asked(
-    address: str, mode: str = "r", *, create: bool = False, config: Path | None = None
+    address: str, mode: Mode = "r", *, create: bool = False, config: Path | None = None
 ) -> Broker:
     """Open the broker at an address with the credentials that were given, if any.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from broker_core.clients.address import BrokerAddress, BrokerKind, parse_address
 from broker_core.errors import ConfigError, RequestError, UnsupportedError
@@ -33,6 +33,46 @@ _ELSEWHERE = {
     BrokerKind.REMOTE_TLS: "broker_core.clients.grpc.client",
     BrokerKind.CLUSTER: "broker_core.clients.cluster.cluster",
 }
+
+
+class BrokerOptions(TypedDict, total=False):
+    """Keyword options of `open_broker`, beside those that it names itself.
+
+    The first eight say who asks. Brokers behind a network need them, and a store takes them too, so
+    that one call fits every address. The others belong to one kind of broker; any other kind
+    refuses them by name.
+    """
+
+    access_key: str | None
+    secret_key: str | None
+    security_token: str | None
+    token: str | None
+    tls_ca: str | None
+    tls_cert: str | None
+    tls_key: str | None
+    tls_server_name: str | None
+    # file:
+    progress: Callable[[int, int], None] | None
+    # grpc:// and grpcs://
+    timeout_ms: int
+    retry_ms: int
+    connect_ms: int
+    # rocketmq://
+    namespace: str
+    consumer_group: str
+    producer_group: str
+    connect_timeout_ms: int
+    request_timeout_ms: int
+    pull_timeout_ms: int
+    send_timeout_ms: int
+    pulls_in_flight: int
+    pull_bytes_in_flight: int
+    sends_in_flight: int
+    batch_bytes: int
+    max_message_size: int
+    compression: str
+    compression_threshold: int
+    max_frame_bytes: int
 
 
 def open_address(

@@ -18,6 +18,7 @@ from broker_core import open_broker
 from broker_core.api import Broker, TransactionalBroker
 from broker_core.service.main import BrokerProcess
 from broker_core.service.settings import ServiceSettings
+from broker_core.types import Mode
 
 SMALL_FILES = {
     "mappedFileSizeCommitLog": "65536",
@@ -38,7 +39,7 @@ class Place:
     address: str
     _opened: ExitStack = field(default_factory=ExitStack)
 
-    def open(self, mode: str = "rw") -> AnyBroker:
+    def open(self, mode: Mode = "rw") -> AnyBroker:
         """Open it once more; closed after the test."""
         # A store decides its file sizes with its first file, so each opening must know them.
         opened = open_broker(self.address, mode=mode, config=SMALL_FILES)

@@ -8,12 +8,15 @@ from typing import Any
 from broker_core import open_broker
 from broker_core.clients.cluster.cluster import ClusterBroker
 from broker_core.errors import TopicNotFoundError, UnavailableError
+from broker_core.types import Mode
 
 _READY_TIMEOUT_S = 60
 _TEMPLATE = "TBW102"
 
 
-def opened(*name_servers: str, brokers: int = 1, mode: str = "rw", **options: Any) -> ClusterBroker:
+def opened(
+    *name_servers: str, brokers: int = 1, mode: Mode = "rw", **options: Any
+) -> ClusterBroker:
     """A client of a cluster of which so many brokers are registered, with every name server.
 
     On a busy machine a broker says that it is up before a name server has heard of it.
@@ -27,7 +30,7 @@ def opened(*name_servers: str, brokers: int = 1, mode: str = "rw", **options: An
     return _client(mode, *name_servers, **options)
 
 
-def _client(mode: str, *name_servers: str, **options: Any) -> ClusterBroker:
+def _client(mode: Mode, *name_servers: str, **options: Any) -> ClusterBroker:
     found = open_broker(f"rocketmq://{','.join(name_servers)}", mode, **options)
     assert isinstance(found, ClusterBroker)
     return found

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.clients.cluster.cluster import ClusterBroker
+from broker_core.types import Mode
 from tests.contract.test_messages import (  # noqa: F401  # collected here
     test_a_batch_is_appended_as_a_whole,
     test_a_batch_with_a_bad_message_leaves_nothing,
@@ -74,7 +75,7 @@ class Place:
     namespace: str
     _opened: ExitStack = field(default_factory=ExitStack)
 
-    def open(self, mode: str = "rw") -> ClusterBroker:
+    def open(self, mode: Mode = "rw") -> ClusterBroker:
         client = opened(self.address, mode=mode, namespace=self.namespace)
         return self._opened.enter_context(client)
 

@@ -462,7 +462,7 @@ def test_an_option_that_a_store_does_not_have_is_refused(broker: EmbeddedBroker)
     root = broker.reader.root
 
     with pytest.raises(ConfigError, match=r"no option 'moed'; it has mode, create"):
-        open_broker(root, moed="rw")
+        open_broker(root, moed="rw")  # type: ignore[call-arg]  # on purpose
     with open_broker(root, access_key="a", secret_key="b", token="t") as other:
         assert other.topics() == ["orders"]
 

@@ -93,5 +93,5 @@ def test_a_mode_that_is_none_is_refused(
     tmp_path: Path, mode: str, create: bool, message: str
 ) -> None:
     with pytest.raises(RequestError, match=message):
-        open_broker(tmp_path, mode=mode, create=create)
+        open_broker(tmp_path, mode=mode, create=create)  # type: ignore[arg-type]  # wrong on purpose
     assert list(tmp_path.iterdir()) == []

@@ -10,6 +10,7 @@ import pytest
 from broker_core import open_broker
 from broker_core.errors import CorruptRecordError, FormatVersionError, StoreNotFoundError
 from broker_core.store.check.store import check
+from broker_core.types import Mode
 from tests.kit import stores
 
 
@@ -30,14 +31,14 @@ def make(root: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("mode", ["r", "rw"])
-def test_a_missing_store_is_not_made(tmp_path: Path, mode: str) -> None:
+def test_a_missing_store_is_not_made(tmp_path: Path, mode: Mode) -> None:
     with pytest.raises(StoreNotFoundError, match=r"There is no store at .*missing"):
         open_broker(tmp_path / "missing", mode=mode)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("mode", ["r", "rw"])
-def test_a_directory_of_other_things_is_not_a_store(tmp_path: Path, mode: str) -> None:
+def test_a_directory_of_other_things_is_not_a_store(tmp_path: Path, mode: Mode) -> None:
     make(tmp_path, "notes.txt")
 
     with pytest.raises(StoreNotFoundError, match="is not a store: it has no commitlog"):

@@ -11,6 +11,7 @@ from broker_core.errors import CorruptRecordError
 from broker_core.store.index.file import IndexFile
 from broker_core.store.io.segments import list_segments
 from broker_core.store.settings_file import FILE
+from broker_core.types import Mode
 from tests.kit import fixtures, stores
 
 
@@ -69,7 +70,7 @@ def test_files_have_the_last_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["r", "rw"])
-def test_nonsense_is_reported_with_the_file(root: Path, mode: str) -> None:
+def test_nonsense_is_reported_with_the_file(root: Path, mode: Mode) -> None:
     (root / FILE).write_text('{"mappedFileSizeCommitLog":"many"}', encoding="utf-8")
 
     with pytest.raises(CorruptRecordError, match=r"storeSettings\.json.*'many', expected bytes"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,9 @@ from tests.unit.clients.cluster.fake_cluster import FakeBroker, FakeCluster
 from tests.unit.clients.cluster.peer import Answer, answer
 
 A0, B0, B1 = (QueueRef("orders", f"broker-{name}", n) for name, n in (("a", 0), ("b", 0), ("b", 1)))
+
+# Spark's spelling is taken too.
+SPELT_AS_OPTIONS: dict[str, Any] = {"accessKey": "reader", "secretKey": "hush"}
 
 
 @pytest.fixture
@@ -69,11 +73,11 @@ def test_address_that_is_none_is_refused_without_its_credentials(address: str) -
 
 def test_unknown_option_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean secret_key"):
-        open_broker("rocketmq://host:1", secretkey="x")
+        open_broker("rocketmq://host:1", secretkey="x")  # type: ignore[call-arg]  # on purpose
 
 
 def test_secrets_are_never_shown() -> None:
-    broker = open_broker("rocketmq://host:1", accessKey="reader", secretKey="hush")
+    broker = open_broker("rocketmq://host:1", **SPELT_AS_OPTIONS)
 
     shown = repr(broker) + repr(vars(broker)) + str(vars(broker)["_settings"])
 
@@ -82,7 +86,7 @@ def test_secrets_are_never_shown() -> None:
 
 def test_it_pickles_as_what_it_was_opened_with(cluster: FakeCluster) -> None:
     address = f"rocketmq://{cluster.name_server.endpoint}"
-    broker = open_broker(address, "rw", accessKey="reader", secretKey="hush")
+    broker = open_broker(address, "rw", **SPELT_AS_OPTIONS)
     broker.topics()
 
     again = pickle.loads(pickle.dumps(broker))

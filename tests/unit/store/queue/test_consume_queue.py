@@ -17,6 +17,7 @@ from broker_core.store.queue.consume_queue import (
     is_filler,
     is_written,
 )
+from broker_core.types import Mode
 from tests.kit import stores
 
 GOLDEN_ENTRY = bytes.fromhex("0000000000000000000000a6000000000027a807")
@@ -144,7 +145,9 @@ def test_a_file_that_holds_no_whole_number_of_entries_is_corrupt(tmp_path: Path)
 
 
 @pytest.mark.parametrize("mode", ["r", "rw"])
-def test_a_queue_whose_first_entry_lost_its_only_byte_is_damaged(tmp_path: Path, mode: str) -> None:
+def test_a_queue_whose_first_entry_lost_its_only_byte_is_damaged(
+    tmp_path: Path, mode: Mode
+) -> None:
     with stores.create(tmp_path / "store") as broker:
         broker.create_topic("orders", queues=1)
         for _ in range(3):
