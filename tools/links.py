@@ -19,7 +19,7 @@ HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 
 
 def pages() -> list[Path]:
-    """The pages and notebooks that a reader may open, not those of installed packages."""
+    """Return the pages and notebooks that a reader may open, not those of installed packages."""
     folders = ("docs", "examples", "conf", "tests")
     below = (
         page for f in folders for kind in ("md", "ipynb") for page in ROOT.glob(f"{f}/**/*.{kind}")
@@ -28,7 +28,7 @@ def pages() -> list[Path]:
 
 
 def prose(page: Path) -> str:
-    """A page's text without its blocks of code."""
+    """Return a page's text without its blocks of code."""
     text = page.read_text("utf-8")
     if page.suffix == ".ipynb":
         cells = json.loads(text)["cells"]
@@ -37,13 +37,13 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """The names by which links lead to a page's headings, as code hosts make them."""
+    """Return the names by which links lead to a page's headings, as code hosts make them."""
     titles = HEADING.findall(prose(page))
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def broken_links(page: Path) -> Iterator[str]:
-    """What is wrong with each relative link that leads nowhere."""
+    """Yield what is wrong with each relative link that leads nowhere."""
     for link in LINK.findall(prose(page)):
         if "://" in link or link.startswith("mailto:"):
             continue

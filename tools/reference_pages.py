@@ -77,7 +77,7 @@ def write(docs: Path = DOCS) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The command; returns its exit status."""
+    """Run the command; return its exit status."""
     if arguments == ["--check"]:
         stale = outdated()
         for name in stale:

@@ -19,7 +19,7 @@ MARKED = re.compile(r"(<!-- conditions of (\w+) -->\n).*?(<!-- end of conditions
 
 
 def filled(text: str) -> str:
-    """The page with every list as the catalogue has it."""
+    """Return the page with every list as the catalogue has it."""
     classes = {name.partition(".")[0] for name in CATALOGUE}
     marked = {name for _, name, _ in MARKED.findall(text)}
     if classes != marked:
@@ -29,7 +29,7 @@ def filled(text: str) -> str:
 
 
 def conditions_of(name: str) -> str:
-    """The conditions of a class as a list."""
+    """Return the conditions of a class as a list."""
     return "".join(
         f"- **`{condition}`** ({each.sqlstate}): {_italic(each.message)}\n"
         for condition, each in CATALOGUE.items()
@@ -38,13 +38,13 @@ def conditions_of(name: str) -> str:
 
 
 def _italic(message: str) -> str:
-    """The sentence with its parameters in italics."""
+    """Return the sentence with its parameters in italics."""
     parts = string.Formatter().parse(message)
     return "".join(text + (f"*{name}*" if name else "") for text, name, _, _ in parts)
 
 
 def main(arguments: list[str]) -> int:
-    """The command; returns its exit status."""
+    """Run the command; return its exit status."""
     text = PAGE.read_text("utf-8")
     if arguments != ["--check"]:
         PAGE.write_text(filled(text), "utf-8")

@@ -33,7 +33,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def moved(page: str, target: str) -> str:
-    """A link's target in the site, for a page at its place in the site.
+    """Return a link's target in the site, for a page at its place in the site.
 
     >>> moved("options.md", "guarantees.md"), moved("options.md", "../conf/broker.conf")
     ('guarantees.md', 'project/conf/broker.conf')
