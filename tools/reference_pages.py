@@ -1,4 +1,4 @@
-"""Writes docs/options.md and docs/conditions.md from the tables in the code.
+"""Write docs/options.md and docs/conditions.md from the tables in pyspark_rocketmq.
 
 python -m tools.reference_pages           write the pages
 python -m tools.reference_pages --check   say which page is out of date, and exit with 1
@@ -22,7 +22,7 @@ _GENERATED = (
 
 
 def options_page() -> str:
-    """Every option, by group."""
+    """Return the page of all options, by group."""
     lines = [
         "# Options",
         "",
@@ -38,7 +38,7 @@ def options_page() -> str:
 
 
 def conditions_page() -> str:
-    """Every error condition, with its SQLSTATE and sentence."""
+    """Return the page of all error conditions, with SQLSTATE and sentence."""
     lines = [
         "# Error conditions",
         "",
@@ -61,7 +61,7 @@ PAGES = {"options.md": options_page, "conditions.md": conditions_page}
 
 
 def outdated(docs: Path = DOCS) -> list[str]:
-    """Names of the pages whose file is not what the tables say."""
+    """Return the names of the pages whose file differs from what the tables say."""
     return [
         name
         for name, page in PAGES.items()
@@ -77,7 +77,7 @@ def write(docs: Path = DOCS) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command; return its exit status."""
+    """Run the command and return its exit status."""
     if arguments == ["--check"]:
         stale = outdated()
         for name in stale:

@@ -1,8 +1,8 @@
-"""Writes the lists of conditions in troubleshooting.md; --check compares them.
+"""Write the lists of conditions into docs/troubleshooting.md; --check compares them.
 
-The page's own text says when one meets a class of conditions and what to look at. Between two marks
-under each class stand its conditions, from pyspark_rocketmq/conditions.py. A class
-without marks is an error, and so are marks without a class.
+The page's own text says when a class of conditions occurs and what to look at. Between two marks
+under each class are its conditions, from pyspark_rocketmq/conditions.py. A class without marks is
+an error, and so are marks without a class.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _italic(message: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command; return its exit status."""
+    """Run the command and return its exit status."""
     text = PAGE.read_text("utf-8")
     if arguments != ["--check"]:
         PAGE.write_text(filled(text), "utf-8")

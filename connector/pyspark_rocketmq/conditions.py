@@ -1,8 +1,9 @@
-"""The catalogue of everything that can go wrong on the Spark side, as data.
+"""The catalogue of error conditions: every error of the connector, as data.
 
 A condition is `CLASS.SUBCLASS` in UPPER_SNAKE, has an SQLSTATE and a sentence with parameters.
-Sorted, unique, and never renamed once released: people search for them.
-pyspark_rocketmq.errors has one constructor function per condition; nobody else fills in a sentence.
+Conditions are sorted, unique, and never renamed once released: people search for them. The modules
+of pyspark_rocketmq/errors have one function per condition; no other code fills in a sentence.
+docs/conditions.md and docs/troubleshooting.md are generated from here (tools/).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pyspark_rocketmq.options import names
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One way to fail: its standard state and what the user reads."""
+    """One way to fail: its SQLSTATE and the sentence that the user reads."""
 
     sqlstate: str
     message: str
@@ -48,7 +49,7 @@ CATALOGUE: dict[str, Condition] = {
     "ROCKETMQ_BROKER.STORE_DAMAGED": Condition(
         "58030",
         "{broker} could not {action}, because the store is damaged: {reason} "
-        "`rocketmq-broker check` lists every damaged place.",
+        "`rocketmq-broker check` lists all damage.",
     ),
     "ROCKETMQ_BROKER.UNAVAILABLE": Condition(
         "08006",
@@ -112,8 +113,8 @@ CATALOGUE: dict[str, Condition] = {
     ),
     "ROCKETMQ_OFFSETS.RESOLVED_START_AFTER_END": Condition(
         "22023",
-        "Queue {queue} would be read from {start} to {end}, which is before it. The start may lie "
-        "beyond the last message, an offset may be mixed with a timestamp, or the topic was "
+        "Queue {queue} would be read from {start} to {end}: its end is before its start. The start "
+        "may be after the last message, an offset may be mixed with a timestamp, or the topic was "
         "created anew.",
     ),
     "ROCKETMQ_OFFSETS.START_AFTER_END": Condition(
@@ -135,7 +136,7 @@ CATALOGUE: dict[str, Condition] = {
         "42616", "Options {names} can't be combined: {reason} Keep one of them."
     ),
     "ROCKETMQ_OPTION.EMPTY": Condition(
-        "42616", "Option {name} is '{value}', which names nothing. Expected {expected}."
+        "42616", "Option {name} is '{value}', which is empty. Expected {expected}."
     ),
     "ROCKETMQ_OPTION.INVALID": Condition(
         "42616", "Option {name} is '{value}'. Expected {expected}, for example {example}."
@@ -185,7 +186,8 @@ CATALOGUE: dict[str, Condition] = {
         "42703", "The sink needs a column '{column}': {purpose} The DataFrame has {found}."
     ),
     "ROCKETMQ_SINK.COLUMN_TWICE": Condition(
-        "42711", "Columns '{column}' and '{alias}' mean the same to the sink. Keep one of them."
+        "42711",
+        "The sink takes column '{column}' or its alias '{alias}', but there are both. Keep one.",
     ),
     "ROCKETMQ_SINK.COLUMN_TYPE": Condition(
         "42K09", "Column '{column}' is {found}, but the sink takes {expected}. Cast it."

@@ -165,8 +165,8 @@ class Query(RuleBasedStateMachine):
 
     def new_run(self) -> MicroBatches:
         opener: Any = lambda: self.broker  # noqa: E731 - a Broker as far as the source needs one
-        queues = OffsetReader(opener, "memory:", self.options.retry, self.clock)
-        return MicroBatches(self.options, queues, self.clock)
+        offset_reader = OffsetReader(opener, "memory:", self.options.retry, self.clock)
+        return MicroBatches(self.options, offset_reader, self.clock)
 
 
 class LatestQuery(Query):

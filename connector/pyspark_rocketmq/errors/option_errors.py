@@ -33,9 +33,9 @@ def offsets_ambiguous_broker(option: str, topic: str, brokers: Iterable[str]) ->
     )
 
 
-def offsets_end_is_earliest(option: str, place: str | None = None) -> OptionError:
+def offsets_end_is_earliest(option: str, queue: str | None = None) -> OptionError:
     """Refuse a read that would end at the earliest message."""
-    return OptionError("ROCKETMQ_OFFSETS.END_IS_EARLIEST", {"option": option, "where": _for(place)})
+    return OptionError("ROCKETMQ_OFFSETS.END_IS_EARLIEST", {"option": option, "where": _for(queue)})
 
 
 def offsets_not_the_assigned(
@@ -72,18 +72,18 @@ def offsets_resolved_start_after_end(queue: QueueRef, start: int, end: int) -> O
 
 
 def offsets_start_after_end(
-    starting: str, start: int, ending: str, end: int, place: str
+    starting: str, start: int, ending: str, end: int, queue: str
 ) -> OptionError:
-    """Refuse a given start after a given end of the same kind."""
+    """Refuse a start after an end, both offsets or both times; `queue` may be "every queue"."""
     return OptionError(
         "ROCKETMQ_OFFSETS.START_AFTER_END",
-        {"starting": starting, "start": start, "ending": ending, "end": end, "where": place},
+        {"starting": starting, "start": start, "ending": ending, "end": end, "where": queue},
     )
 
 
-def offsets_start_is_latest(option: str, place: str | None = None) -> OptionError:
+def offsets_start_is_latest(option: str, queue: str | None = None) -> OptionError:
     """Refuse a batch read that would start at latest."""
-    return OptionError("ROCKETMQ_OFFSETS.START_IS_LATEST", {"option": option, "where": _for(place)})
+    return OptionError("ROCKETMQ_OFFSETS.START_IS_LATEST", {"option": option, "where": _for(queue)})
 
 
 def offsets_timestamp_not_found(queue: QueueRef, timestamp_ms: int) -> OptionError:
@@ -101,9 +101,11 @@ def offsets_timestamp_not_found(queue: QueueRef, timestamp_ms: int) -> OptionErr
 # ROCKETMQ_OPTION
 
 
-def conflict(given: Iterable[str], reason: str) -> OptionError:
+def conflict(options: Iterable[str], reason: str) -> OptionError:
     """Refuse options that exclude each other."""
-    return OptionError("ROCKETMQ_OPTION.CONFLICT", {"names": " and ".join(given), "reason": reason})
+    return OptionError(
+        "ROCKETMQ_OPTION.CONFLICT", {"names": " and ".join(options), "reason": reason}
+    )
 
 
 def empty(name: str, value: str, expected: str) -> OptionError:
@@ -203,5 +205,5 @@ def schema_unknown_column(column: str, nearest: str | None, known: Iterable[str]
     )
 
 
-def _for(place: str | None) -> str:
-    return f" for {place}" if place else ""
+def _for(queue: str | None) -> str:
+    return f" for {queue}" if queue else ""

@@ -78,6 +78,7 @@ def split_queue_ranges(
     if (min_tasks is None or min_tasks <= len(ranges)) and max_messages is None:
         return ranges
     sizes = [present(each, bounds[each.queue]) for each in ranges]
+    # Cut by present sizes; only the borders between parts become numbers.
     cuts = split(sizes, min_tasks=min_tasks, max_messages=max_messages)
     parts: list[QueueRange] = []
     for each in ranges:

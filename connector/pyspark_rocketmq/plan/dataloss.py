@@ -2,7 +2,7 @@
 
 Every case goes through one callback, `report`: it raises when the query must not lose messages and
 logs otherwise. Code after a call of `report` is therefore the tolerant branch, and says what is
-read all the same. Two callers need it: planning a micro-batch on the driver, and reading a range in
+read instead. Two callers need it: planning a micro-batch on the driver, and reading a range in
 a task, where the bounds are those of that moment and not of the plan.
 """
 
@@ -108,6 +108,7 @@ def keep_removed_queues(
 
 
 def _old_range(planned: OffsetRange, report: Report, is_just_resolved: bool) -> OffsetRange:
+    # The range is then empty, and the next batch starts at its lower end.
     if planned.end < planned.start and not is_just_resolved:
         report(source_errors.offset_went_back(planned.queue, planned.start, planned.end))
     return planned
@@ -119,6 +120,7 @@ def _new_range(
     if held is None:
         report(source_errors.queue_start_unknown(queue))
         return None
+    # A new queue begins at 0 unless messages of it have expired unread.
     if held.earliest > 0:
         report(source_errors.new_queue_starts_late(queue, held.earliest))
     return OffsetRange(queue, held.earliest, end)

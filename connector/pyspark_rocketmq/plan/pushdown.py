@@ -121,7 +121,7 @@ def _take(
             replace(pushed, of_queue=(*pushed.of_queue, each)) if is_known else pushed
         ), is_known
     if each.is_negated:
-        return pushed, False
+        return pushed, False  # ranges, tags and lookups have no negative form
     if each.column == "queueOffset":
         return _take_offset(pushed, each)
     if each.column == "storeTimestamp":
@@ -183,6 +183,7 @@ def _take_tags(pushed: Pushed, each: Predicate) -> tuple[Pushed, bool]:
             return pushed, False
     if not all(_is_tag(text) for text in wanted):
         return pushed, False
+    # Two predicates on tags hold together: an empty intersection is an empty read.
     both = wanted if pushed.tags is None else pushed.tags & wanted
     return replace(pushed, tags=both), True
 

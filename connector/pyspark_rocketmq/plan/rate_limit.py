@@ -58,6 +58,7 @@ def limit_messages(
     total = float(sum(each.size for each in waiting.values()))
     limited = dict(end)
     for queue, each in waiting.items():
+        # Kafka's formula: doubles, rounded up below 1 and down above.
         share = limit * (each.size / total)
         step = math.ceil(share) if share < 1 else math.floor(share)
         reached = min(each.start + step, MAX_LONG)
@@ -102,6 +103,7 @@ def batch_end(
     if limits.max_messages is not None:
         end = limit_messages(backlog(start, end, bounds), end, limits.max_messages)
     if limits.max_bytes is not None:
+        # After the limit on messages, so that only what that leaves is measured.
         waiting = backlog(start, end, bounds)
         for queue, share in byte_shares(waiting, limits.max_bytes).items():
             end[queue] = measure(waiting[queue], share)

@@ -32,7 +32,7 @@ class Latest:
 
 @dataclass(frozen=True)
 class AtOffsets:
-    """Given offsets, with -2 and -1 for earliest and latest."""
+    """An offset per queue, with -2 for earliest and -1 for latest."""
 
     numbers: QueueNumbers
 
@@ -105,6 +105,7 @@ def resolve_start(
     begin at its end, or refuse.
     """
     symbolic = _symbolic(spec, bounds, answers, late_is_latest=late_is_latest)
+    # LATEST and a group's offsets move with time; earliest only moves over expired messages.
     return Start(
         {queue: _number(value, bounds[queue]) for queue, value in symbolic.items()},
         isinstance(spec, AtGroup) or LATEST in symbolic.values(),
@@ -154,13 +155,14 @@ def _symbolic(
         case Latest():
             return dict.fromkeys(queues, LATEST)
         case AtOffsets(numbers):
-            given = numbers.on(queues)
-            return {queue: given[queue] for queue in queues}
+            offsets = numbers.on(queues)
+            return {queue: offsets[queue] for queue in queues}
         case AtGroup():
             return {queue: answers.of_group.get(queue, EARLIEST) for queue in queues}
         case AtTime() | AtTimes():
             times = times_needed(spec, queues)
             found = {queue: answers.by_time[queue] for queue in queues}
+    # A broker answers a timestamp after the last message with the queue's end.
     late = [queue for queue in queues if found[queue] >= bounds[queue].latest]
     if late and not late_is_latest:
         raise option_errors.offsets_timestamp_not_found(late[0], times[late[0]])

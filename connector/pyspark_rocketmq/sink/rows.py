@@ -82,7 +82,7 @@ class Composer:
         self._columns = columns
         self._queue_counts = queue_counts
         self._first = first
-        self._sent: dict[str, int] = {}
+        self._turns: dict[str, int] = {}  # rows sent in turn so far, by topic, plus `first`
         self._is_transactional = is_transactional
         self._unique_ids = unique_ids or UniqueIds()
         self._clock_ms = clock_ms
@@ -99,6 +99,8 @@ class Composer:
         levels = self._delay_levels(rows, topics)
         user = self._user_properties(rows, topics)
         if levels is None:
+            # Nearly every batch: the encoder joins the parts while it writes records, so that no
+            # column of joined properties is made.
             texts: pa.Array | PropertyParts = property_parts(pairs, count, user)
             names, codes = topics.names, topics.codes
         else:
@@ -129,10 +131,11 @@ class Composer:
     def _queue_ids(self, rows: pa.RecordBatch, topics: TopicColumn) -> NDArray[np.int32]:
         """Choose each row's queue: by queueId, else by the hash of shardingKey, else in turn."""
         counts = np.array([self._queue_counts(name) for name in topics.names], dtype=np.int64)
-        queue_ids = self._round(topics, counts)
+        queue_ids = self._in_turn(topics, counts)
         if self._columns.sharding_key is not None:
             keys = rows.column(self._columns.sharding_key)
-            has_key = spans_of(keys).lengths > 0
+            has_key = spans_of(keys).lengths > 0  # neither null nor empty
+            # Java's hashCode made positive, so that equal keys go to one queue.
             hashes = index_hashes(java_hashes(keys.fill_null(""))).astype(np.int64)
             queue_ids = np.where(has_key, hashes % counts[topics.codes], queue_ids)
         if self._columns.queue_id is not None:
@@ -147,16 +150,17 @@ class Composer:
             queue_ids = np.where(is_chosen, numbers, queue_ids)
         return queue_ids.astype(np.int32)
 
-    def _round(self, topics: TopicColumn, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _in_turn(self, topics: TopicColumn, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return each topic's queues in turn, going on where the rows before ended."""
         queue_ids = np.empty(len(topics.codes), dtype=np.int64)
         for code, name in enumerate(topics.names):
             rows = slice(None) if len(topics.names) == 1 else np.flatnonzero(topics.codes == code)
             number = len(queue_ids[rows])
-            start = self._sent.get(name, self._first)
+            start = self._turns.get(name, self._first)
+            # A tiled round of the queues instead of a modulo per row.
             one_round = (start + np.arange(counts[code])) % counts[code]
             queue_ids[rows] = np.tile(one_round, number // len(one_round) + 1)[:number]
-            self._sent[name] = start + number
+            self._turns[name] = start + number
         return queue_ids
 
     # Body and properties
@@ -170,7 +174,7 @@ class Composer:
         if empty.any():
             raise sink_errors.empty_body(topics.of(int(empty.argmax())))
         limit = self._options.max_message_bytes
-        if int(lengths.max(initial=0)) > limit:
+        if int(lengths.max(initial=0)) > limit:  # the mask is made only to name the row
             row = int((lengths > limit).argmax())
             raise sink_errors.body_too_large(topics.of(row), int(lengths[row]), limit)
         return self._compressed(bodies, lengths)

@@ -5,7 +5,7 @@ every decision is a pure function of `plan/`: starting_offsets (where a query be
 (where a batch ends), dataloss and split (which ranges its tasks read).
 
 **Problem.** Spark may kill the driver at any instruction, ask a question twice, and run a batch
-again. Each message must be read by exactly one batch all the same.
+again. Each message must be read by exactly one batch.
 
 **Invariants.** Only Spark's offset log survives a restart; everything kept here may be lost. Where
 a batch ends depends on its start, the limits and the broker alone, minOffsetsPerTrigger's waiting
@@ -70,9 +70,9 @@ class MicroBatches:
         self._progress = progress
         self._initial: Start | None = None
         self._is_pinned = False
-        self._aims = False
+        self._is_available_now = False
         self._target: dict[QueueRef, LogicalOffset] | None = None
-        self._fired_ms = 0
+        self._last_batch_ms = 0
         self._idle_since_ms: int | None = None
         self._latest: SourceOffset | None = None
         self._report_loss = policy(fail=options.fail_on_data_loss, warn=log.warning)
@@ -87,13 +87,13 @@ class MicroBatches:
             self._initial = self._resolve_start()
         return SourceOffset(self._initial.offsets)
 
-    def aim(self) -> None:
+    def prepare_available_now(self) -> None:
         """Make this an AvailableNow run.
 
         The target is taken at the next `advance`, not here: a batch that an earlier run left undone
         is planned before that and must not be judged by it.
         """
-        self._aims = True
+        self._is_available_now = True
 
     def advance(self, start: SourceOffset, limits: TriggerLimits) -> SourceOffset:
         """Return where the batch after `start` ends; `start` itself if there is nothing to run."""
@@ -119,6 +119,7 @@ class MicroBatches:
             # Leave out queues that came after the end was logged; the next batch finds them new.
             start = SourceOffset({queue: start[queue] for queue in start if queue in end})
             self._log_hidden_loss(start, end)
+        # Known queues need no bounds: the tasks notice what is missing.
         bounds: dict[QueueRef, Bounds] = {}
         if self._target is not None or not start.keys() >= end.keys():
             bounds = self._offset_reader.bounds(
@@ -133,6 +134,20 @@ class MicroBatches:
             min_tasks=self._options.min_partitions,
             max_messages=self._options.max_records_per_partition,
         )
+
+    def queues(self) -> set[QueueRef]:
+        """Return the queues that can be read now."""
+        return set(self._offset_reader.bounds(self._options.subscription))
+
+    def commit(self, end: SourceOffset) -> None:
+        """Take note that the batch that ended here is committed."""
+        self._report_progress(end)
+
+    def close(self) -> None:
+        """Close the broker of the questions and that of the reports."""
+        self._offset_reader.close()
+        if self._progress is not None:
+            self._progress.close()
 
     def _log_hidden_loss(self, start: SourceOffset, end: SourceOffset) -> None:
         """Warn of queues of a repeated first batch whose start has moved behind the logged end.
@@ -156,20 +171,6 @@ class MicroBatches:
             return None
         return frozenset(start.keys() - self._initial.given)
 
-    def queues(self) -> set[QueueRef]:
-        """Return the queues that can be read now."""
-        return set(self._offset_reader.bounds(self._options.subscription))
-
-    def finished(self, end: SourceOffset) -> None:
-        """Take note that the batch that ended here is committed."""
-        self._report_progress(end)
-
-    def close(self) -> None:
-        """Close the broker of the questions and that of the reports."""
-        self._offset_reader.close()
-        if self._progress is not None:
-            self._progress.close()
-
     def _resolve_start(self) -> Start:
         spec = self._options.starting
         assert spec is not None, "options were not prepared for a stream"
@@ -189,13 +190,17 @@ class MicroBatches:
         available = {queue: held.latest for queue, held in bounds.items()}
         if not self._options.fail_on_data_loss:
             available = keep_removed_queues(start, available)
-        if self._aims and self._target is None:
+        if self._is_available_now and self._target is None:
             self._target = available
         self._latest = SourceOffset(available)
         reachable = available if self._target is None else self._target
         # With no queue at all stay at `start`: an empty offset would forget every queue's offset,
         # and Spark has no way to say "none yet".
-        if not reachable or self._must_pin(start) or not self._fires(start, reachable, limits):
+        if (
+            not reachable
+            or self._must_pin(start)
+            or not self._is_time_for_a_batch(start, reachable, limits)
+        ):
             return start
         return SourceOffset(
             batch_end(start, reachable, bounds, limits, self._offset_reader.measure)
@@ -208,13 +213,13 @@ class MicroBatches:
         self._is_pinned = True
         return start == SourceOffset(self._initial.offsets)
 
-    def _fires(
+    def _is_time_for_a_batch(
         self, start: SourceOffset, end: dict[QueueRef, LogicalOffset], limits: TriggerLimits
     ) -> bool:
         now_ms = self._clock.now_ms()
-        if not is_worth_a_batch(start, end, limits, now_ms - self._fired_ms):
+        if not is_worth_a_batch(start, end, limits, now_ms - self._last_batch_ms):
             return False
-        self._fired_ms = now_ms
+        self._last_batch_ms = now_ms
         return True
 
     def _pause_if_idle(self) -> None:

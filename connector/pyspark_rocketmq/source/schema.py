@@ -74,10 +74,10 @@ def spark_schema(columns: Sequence[str]) -> StructType:
     )
 
 
-def check_schema(given: StructType, columns: Sequence[str]) -> None:
+def check_schema(schema: StructType, columns: Sequence[str]) -> None:
     """Refuse a schema that is not the source's, and say where they differ."""
     expected = spark_schema(columns)
-    for theirs, ours in zip(given.fields, expected.fields, strict=False):
+    for theirs, ours in zip(schema.fields, expected.fields, strict=False):
         if theirs.name != ours.name:
             raise option_errors.schema_differs(f"'{theirs.name}' stands where '{ours.name}' is")
         if theirs.dataType != ours.dataType:
@@ -87,11 +87,12 @@ def check_schema(given: StructType, columns: Sequence[str]) -> None:
             )
         if not theirs.nullable:
             raise option_errors.schema_differs(f"'{ours.name}' is nullable")
-    if len(given) < len(expected):
-        missing = expected.fields[len(given) :]
+    if len(schema) < len(expected):
+        missing = expected.fields[len(schema) :]
         raise option_errors.schema_differs(f"it lacks {_quoted(missing)}")
-    if len(given) > len(expected):
-        raise option_errors.schema_differs(f"there is no {_quoted(given.fields[len(expected) :])}")
+    if len(schema) > len(expected):
+        extra = schema.fields[len(expected) :]
+        raise option_errors.schema_differs(f"there is no {_quoted(extra)}")
 
 
 def _is_property(column: str) -> bool:

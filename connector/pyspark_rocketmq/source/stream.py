@@ -83,7 +83,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Make this run end at the messages that the broker holds now."""
-        self._batches.aim()
+        self._batches.prepare_available_now()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan the tasks of a batch."""
@@ -97,7 +97,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Tell the consumer group that a batch is done; Spark's own log has it already."""
-        self._batches.finished(self._offset(end))
+        self._batches.commit(self._offset(end))
 
     def stop(self) -> None:
         """Close the broker. Spark kills the process more often than it calls this."""

@@ -34,10 +34,10 @@ class Run:
         self.options = SourceOptions.parse(texts).for_stream()
         self.clock = ManualClock()
         opener: Any = lambda: broker  # noqa: E731 - a Broker as far as the source needs one
-        queues = OffsetReader(opener, "memory:", self.options.retry, self.clock)
+        offset_reader = OffsetReader(opener, "memory:", self.options.retry, self.clock)
         group = self.options.consumer_group if self.options.commit_offsets else None
         progress = GroupProgress(opener, group) if group else None
-        self.batches = MicroBatches(self.options, queues, self.clock, progress)
+        self.batches = MicroBatches(self.options, offset_reader, self.clock, progress)
 
     def advance(self, start: SourceOffset, limits: TriggerLimits | None = None) -> SourceOffset:
         return self.batches.advance(start, self.options.limits if limits is None else limits)
@@ -366,7 +366,7 @@ def test_enough_messages_do_not_wait(broker: MemoryBroker) -> None:
 
 def test_a_run_with_a_target_ends_there(broker: MemoryBroker) -> None:
     run = Run(broker, startingOffsets="earliest", maxOffsetsPerTrigger="7")
-    run.batches.aim()
+    run.batches.prepare_available_now()
 
     first = run.advance(at(0, 0))
     broker.put(Q0, *[b"late"] * 5)
@@ -381,7 +381,7 @@ def test_a_run_with_a_target_ends_there(broker: MemoryBroker) -> None:
 
 def test_a_replayed_batch_is_not_judged_by_the_target(broker: MemoryBroker) -> None:
     run = Run(broker)
-    run.batches.aim()
+    run.batches.prepare_available_now()
 
     assert run.spans(at(0, 0), at(10, 4)) == [(0, 0, 10), (1, 0, 4)]
 
@@ -396,7 +396,7 @@ def test_a_lost_target_fails_whatever_the_query_thinks_of_loss(
         failOnDataLoss=fail_on_data_loss,
         maxOffsetsPerTrigger="7",
     )
-    run.batches.aim()
+    run.batches.prepare_available_now()
     end = run.advance(at(0, 0))
 
     broker.cut(Q0, 2)
@@ -407,7 +407,7 @@ def test_a_lost_target_fails_whatever_the_query_thinks_of_loss(
 
 def test_a_latest_start_with_a_target_reads_nothing_but_ends(broker: MemoryBroker) -> None:
     run = Run(broker)
-    run.batches.aim()
+    run.batches.prepare_available_now()
 
     start = run.batches.initial()
     first = run.advance(start)
@@ -491,7 +491,7 @@ def test_progress_is_reported_once_per_batch(broker: MemoryBroker) -> None:
     run = Run(broker, commitOffsets="true", consumerGroup="g")
 
     run.advance(at(10, 4))
-    run.batches.finished(at(10, 4))
+    run.batches.commit(at(10, 4))
     run.advance(at(10, 4))
 
     assert broker.calls.count("commit_offset") == 2
@@ -505,7 +505,7 @@ def test_progress_that_can_t_be_reported_stops_nothing_and_is_reported_later(
     broker.failures = [error]
 
     end = run.advance(at(9, 4))
-    run.batches.finished(at(9, 4))
+    run.batches.commit(at(9, 4))
 
     assert end == at(10, 4)
     assert f"event=progress_not_reported group=g error={error}" in caplog.text
@@ -515,8 +515,8 @@ def test_progress_that_can_t_be_reported_stops_nothing_and_is_reported_later(
 def test_only_queues_that_moved_are_reported(broker: MemoryBroker) -> None:
     run = Run(broker, commitOffsets="true", consumerGroup="g")
 
-    run.batches.finished(at(9, 4))
-    run.batches.finished(at(10, 4))
+    run.batches.commit(at(9, 4))
+    run.batches.commit(at(10, 4))
 
     assert broker.calls.count("commit_offset") == 3
 
