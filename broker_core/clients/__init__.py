@@ -1,1 +1,1 @@
-"""The kinds of broker: an embedded store, our remote core, an Apache RocketMQ cluster."""
+"""Clients of brokers behind a network, and the way from an address to an open broker."""

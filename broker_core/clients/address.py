@@ -1,7 +1,7 @@
-"""Broker addresses: which kind of broker, and where.
+"""Broker addresses: the kind of broker, and its path or hosts.
 
     file:/abs/store   file:///abs/store   file:rel/store   a bare path      an embedded store
-    grpc://host:port  grpcs://host:port                                    our remote core
+    grpc://host:port  grpcs://host:port                                    our remote broker
     rocketmq://host:port,host:port                                         an Apache cluster
 
 Credentials are never part of an address: one that has them is refused without being printed.
@@ -26,7 +26,7 @@ _FORMS = (
 
 
 class BrokerKind(Enum):
-    """What lies behind an address."""
+    """The kinds of broker, by the scheme of their addresses."""
 
     EMBEDDED = "file"
     REMOTE = "grpc"

@@ -1,22 +1,21 @@
-"""From an address to an open broker; each kind is imported only when it is asked for."""
+"""Opening brokers by their address; each kind is imported only when it is asked for."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from broker_core.clients.address import BrokerAddress, BrokerKind, parse_address
-from broker_core.errors import ConfigError, RequestError, UnsupportedError
+from broker_core.clients.address import BrokerKind, parse_address
+from broker_core.errors import ConfigError, RequestError
 
 if TYPE_CHECKING:
     from broker_core.api import Broker
 
 MODES = ("r", "rw")
-# Who asks matters behind a network only; a store takes these, so that one call fits all brokers.
-_IDENTITY = frozenset(
+# Credentials matter behind a network only; a store takes and ignores them, so that one call fits
+# all brokers.
+_CREDENTIALS = frozenset(
     {
         "access_key",
         "secret_key",
@@ -28,17 +27,12 @@ _IDENTITY = frozenset(
         "tls_server_name",
     }
 )
-_ELSEWHERE = {
-    BrokerKind.REMOTE: "broker_core.clients.grpc.client",
-    BrokerKind.REMOTE_TLS: "broker_core.clients.grpc.client",
-    BrokerKind.CLUSTER: "broker_core.clients.cluster.cluster",
-}
 
 
 class BrokerOptions(TypedDict, total=False):
     """Keyword options of `open_broker`, beside those that it names itself.
 
-    The first eight say who asks. Brokers behind a network need them, and a store takes them too, so
+    The first eight are credentials. Brokers behind a network need them, and a store takes them too, so
     that one call fits every address. The others belong to one kind of broker; any other kind
     refuses them by name.
     """
@@ -91,27 +85,20 @@ def open_address(
         message = "create=True makes a store, which mode='r' never does; give mode='rw' too."
         raise RequestError(message)
     parsed = parse_address(address)
+    if parsed.kind is BrokerKind.CLUSTER:
+        from broker_core.clients.cluster.cluster import open_client as open_cluster
+
+        return open_cluster(parsed, mode, **options)
     if parsed.path is None:
-        return _open_elsewhere(parsed, mode, options)
+        from broker_core.clients.grpc.client import open_client
+
+        return open_client(parsed, mode, **options)
     from broker_core.broker.broker import EmbeddedBroker
 
-    for name in options.keys() - _IDENTITY - {"progress"}:
+    for name in options.keys() - _CREDENTIALS - {"progress"}:
         message = f"A store has no option {name!r}; it has mode, create, config and progress."
         raise ConfigError(message)
     progress = options.get("progress")
     return EmbeddedBroker.open(
         address, parsed.path, mode=mode, create=create, config=config, progress=progress
     )
-
-
-def _open_elsewhere(parsed: BrokerAddress, mode: str, options: Mapping[str, Any]) -> Broker:
-    """Open a broker behind a network; its module has `open_client(parsed, mode, **options)`."""
-    module = _ELSEWHERE[parsed.kind]
-    if find_spec(module) is None:
-        message = (
-            f"This version has no client for {parsed.kind.value}:// brokers ({parsed.text}); "
-            f"open a store by its path instead."
-        )
-        raise UnsupportedError(message)
-    broker: Broker = import_module(module).open_client(parsed, mode, **options)
-    return broker

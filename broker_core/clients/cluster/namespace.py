@@ -1,4 +1,4 @@
-"""Namespaces: a cluster shared by parties, each with topics and groups of its own.
+"""Namespaces: one cluster shared by several tenants, each with topics and groups of its own.
 
 A name of namespace `tenant` travels as `tenant%name`, behind the prefix of a retry or dead-letter
 topic where there is one. RocketMQ's own topics and groups belong to no namespace.
@@ -16,7 +16,7 @@ _OWN_PREFIXES = ("RMQ_SYS_", "rmq_sys_", "CID_RMQ_SYS_")
 
 @dataclass(frozen=True)
 class Namespace:
-    """Turns a party's names into the cluster's and back; without a name it changes nothing.
+    """A tenant's namespace: turns its names into the cluster's and back; "" changes nothing.
 
     >>> tenant = Namespace("tenant")
     >>> tenant.wrap("orders"), tenant.wrap("%RETRY%group"), tenant.wrap("TBW102")
@@ -28,19 +28,19 @@ class Namespace:
     name: str = ""
 
     def wrap(self, own: str) -> str:
-        """The name as the cluster knows it."""
+        """Return a name as the cluster knows it."""
         prefix, rest = _split(own)
         if not self.name or not rest or _is_rocketmqs(rest) or rest.startswith(self._mark):
             return own
         return f"{prefix}{self._mark}{rest}"
 
     def unwrap(self, known: str) -> str:
-        """The name as the party knows it."""
+        """Return a name as the tenant knows it."""
         prefix, rest = _split(known)
         return prefix + rest.removeprefix(self._mark) if self.name else known
 
     def holds(self, known: str) -> bool:
-        """Whether a name of the cluster is one of the party's."""
+        """Return True if a name of the cluster is one of the tenant's."""
         _, rest = _split(known)
         return not self.name or rest.startswith(self._mark)
 

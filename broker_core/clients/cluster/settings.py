@@ -1,9 +1,9 @@
-"""What a client of a cluster can be told. Plain values, so that they travel to executors.
+"""Settings of a cluster's client: plain values, so that they travel to executors.
 
 Names are Python's or those of the connector's options: `tls_ca` is `tls.ca`. TLS is on when any
-name of its kind is given. `tls_ca` is a file of certificates to trust, `system` for the machine's
-own, or `none` to encrypt without knowing to whom (RocketMQ's servers make themselves a certificate
-when they are given none, and nobody can check that one).
+`tls_…` setting is given. `tls_ca` is a file of certificates to trust, `system` for the machine's
+own, or `none` to encrypt without checking the server: RocketMQ's servers that are given no
+certificate make themselves one, which no client can check.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TRUST_ANYONE = "none"
 
 @dataclass(frozen=True)
 class TlsSettings:
-    """How connections are encrypted. The certificate is held against `server_name`, or the host."""
+    """Settings of TLS. A server's certificate must be for `server_name`, by default its host."""
 
     ca: str = _TRUST_SYSTEM
     cert: str | None = None
@@ -40,7 +40,7 @@ class TlsSettings:
     server_name: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """A fresh context; ConfigError naming the file that can't be used."""
+        """Return a new context; ConfigError naming the file that can't be used."""
         context = ssl.create_default_context()
         try:
             if self.ca == _TRUST_ANYONE:
@@ -58,11 +58,12 @@ class TlsSettings:
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """All that a client can be told; times in milliseconds, sizes in bytes.
+    """All settings of a client; times in milliseconds, sizes in bytes.
 
-    `pull_timeout_ms` is how long a read waits for messages that must be there, brokers that
-    restart included; `send_timeout_ms` the same for a write. `request_timeout_ms` bounds one
-    question and its answer.
+    A read waits `pull_timeout_ms` for messages that must be there, brokers that restart included; a
+    write waits `send_timeout_ms` for acknowledgements. `request_timeout_ms` bounds one request and
+    its answer. `pulls_in_flight` and `pull_bytes_in_flight` bound one range being read,
+    `sends_in_flight` the requests to one broker, `batch_bytes` the body of one request.
     """
 
     credentials: SigningCredentials | None = None
@@ -85,7 +86,7 @@ class ClusterSettings:
 
     @classmethod
     def of(cls, config: Mapping[str, Any] | str | Path | None) -> ClusterSettings:
-        """The settings of a mapping or a properties file; ConfigError for what is unknown there."""
+        """Return the settings in a mapping or a properties file; ConfigError for unknown ones."""
         if config is None:
             return cls()
         given = _read(config) if isinstance(config, (str, Path)) else config
@@ -144,7 +145,7 @@ _KNOWN = frozenset((*_FIELDS, *_ACCESS, *_TLS))
 
 
 def _own_name(name: str) -> str:
-    """The name of a setting in Python's spelling; options are `accessKey` and `tls.serverName`.
+    """Return the name of a setting in Python's spelling; options are spelled `tls.serverName`.
 
     >>> _own_name("accessKey"), _own_name("tls.serverName"), _own_name("pull_timeout_ms")
     ('access_key', 'tls_server_name', 'pull_timeout_ms')

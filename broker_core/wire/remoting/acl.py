@@ -1,14 +1,14 @@
-"""Signed requests: how a cluster knows who asks.
+"""Signed requests: three extension fields that prove which user asks.
 
 One form serves ACL of 4.x, ACL 1.0 of 5.0 to 5.2 and the authentication of 5.3 and later: the
 values of all extension fields in the order of their names, then the body, under HMAC-SHA1.
 
-    AccessKey       who asks
+    AccessKey       the user
     SecurityToken   of temporary keys only
     Signature       Base64 of HMAC-SHA1(secret key, values and body)
 
-Code, opaque and flag are not signed, and there is no time in it, so a signature protects nothing
-against who can read the wire; TLS does.
+Code, opaque and flag are not signed, and no time is: a peer that reads the wire can repeat a
+signed request. Only TLS prevents that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SIGNATURE = "Signature"
 
 @dataclass(frozen=True)
 class SigningCredentials:
-    """An access key and what proves it. Shows no secret, also in a traceback's variables.
+    """An access key and its secrets. `repr` shows no secret, so tracebacks do not either.
 
     >>> SigningCredentials("reader", "hush", "hush too")
     SigningCredentials(access_key='reader')
@@ -37,7 +37,9 @@ class SigningCredentials:
     security_token: str = field(default="", repr=False)
 
     def sign(self, ext: Mapping[str, str], body: bytes) -> dict[str, str]:
-        """The extension fields of a request with the signature among them.
+        """Return the extension fields of a request with the signature among them.
+
+        Fields without a value are left out: servers drop them before they check the signature.
 
         >>> SigningCredentials("ak", "sk").sign({"topic": "T"}, b"")["Signature"]
         'vX6jW2Q9g11lvMjNC+gReuZ8fTQ='

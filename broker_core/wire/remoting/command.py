@@ -1,7 +1,8 @@
-"""Remoting commands: what is asked, what is answered, and the numbers both are known by.
+"""Remoting commands: requests, answers, and the numbers of both.
 
-A command is a header (code, flag, opaque, extension fields as text) and a body. `opaque` ties an
-answer to its question; it is chosen by the connection that sends the question.
+A command is a header (code, flag, opaque, extension fields as text) and a body. `code` is a
+RequestCode in a request and a ResponseCode in an answer. `opaque` ties an answer to its request; it
+is chosen by the connection that sends the request, and each side counts its own.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class CommandFlag(IntFlag):
     ONEWAY = 2
 
 
-_RESPONSE = int(CommandFlag.RESPONSE)  # a plain number: every answer is looked at
+# A plain number: `is_response` runs for every answer, and IntFlag's & is slow.
+_RESPONSE = int(CommandFlag.RESPONSE)
 
 
 class RequestCode(IntEnum):
@@ -57,7 +59,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What servers answer."""
+    """Results of requests, as servers number them."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -89,14 +91,14 @@ class ResponseCode(IntEnum):
 
 
 class SharedFields(NamedTuple):
-    """Extension fields that many requests have in common, with their JSON, so made but once."""
+    """Extension fields that many requests have in common, with their JSON, encoded once."""
 
     fields: Mapping[str, str]
     members: str
 
 
 class Request(NamedTuple):
-    """A question, before a connection numbers and signs it. Empty extension fields are left out."""
+    """A request before a connection numbers and signs it. Empty extension fields are left out."""
 
     code: int
     ext: Mapping[str, str] = {}
@@ -105,12 +107,12 @@ class Request(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The request's name in RocketMQ's own words."""
+        """Name of the request, as RocketMQ's sources spell it."""
         return code_name(RequestCode, self.code)
 
 
 class Command(NamedTuple):
-    """A command as it travels. `language` and `version` say who sent it."""
+    """A command as it travels. `version` is the release of the sender, as a number."""
 
     code: int
     opaque: int
@@ -122,12 +124,12 @@ class Command(NamedTuple):
 
     @property
     def is_response(self) -> bool:
-        """Whether it answers a request of ours."""
+        """True for an answer, False for a request."""
         return bool(self.flag & _RESPONSE)
 
 
 def code_name(kind: type[IntEnum], code: int) -> str:
-    """The name of a code, or its number if it has none here.
+    """Return the name of a code, or its number if it has none here.
 
     >>> code_name(ResponseCode, 17), code_name(ResponseCode, 999)
     ('TOPIC_NOT_EXIST', '999')

@@ -1,25 +1,46 @@
-"""Frames: how commands lie on the wire, in both directions.
+"""Frames: the bytes of commands on the wire, in both directions.
 
 All integers are big-endian, all text is UTF-8.
 
-    totalLength   i32   bytes that follow this field
+    totalLength   i32   bytes that follow this field: 4 + header + body
     headerMark    i32   top 8 bits: form of the header (0 JSON, 1 binary); low 24: its length
     header
-    body                what is left of totalLength
+    body                the rest of totalLength, maybe nothing
 
-A JSON header is an object with code, flag, opaque, language, version, and, where there are any,
-remark and extFields (text to text). A binary header:
+A JSON header is an object; members that are null are left out, unknown ones are ignored:
+
+    code, flag, opaque, version   32-bit integers
+    language                      text, "PYTHON"
+    remark                        text, if any
+    extFields                     object, text to text, if any
+
+A binary header:
 
     code i16, language i8, version i16, opaque i32, flag i32
     remark       i32 length, text
     extFields    i32 length of all, then entries: i16 length, name, i32 length, value
 
-A binary entry without name or value means the same as none at all, so such are dropped on reading
-and never written. Servers of 5.x answer in the form that they are set up for, whatever was asked,
-so each frame is read by its own mark.
+Problem. TCP cuts the stream anywhere, and any peer may send anything, from HTTP to a length of
+2 GiB. Pull answers are the bulk of all bytes, so their bodies should not be copied more than once.
 
-Everything a peer says about sizes is checked before memory is taken for it: one frame may take
-`max_frame_bytes` and no more.
+Invariants.
+- Every size that a peer announces is checked before memory is taken for it: one frame takes
+  `max_frame_bytes` at most, RocketMQ's own 16 MiB by default, the leading length included.
+- A frame is read by its own mark: servers of 5.x answer in the form that they are set up for,
+  whatever was asked.
+- Bytes that are no frame end in MalformedFrameError and in nothing else; the stream can't be used
+  after it, for the start of the next frame is unknown.
+- An extension field without name or value counts as absent in a binary header, so such fields are
+  dropped on reading and never written.
+
+Outline. FrameReader hands out space to receive into. Frames that fit pass through one staging
+buffer of 256 KiB, and their bodies are copied out of it; a larger frame gets a buffer of its own,
+in which its body stays. `encode_frame` writes either form; clients here write JSON, which every
+server reads.
+
+Rejected. A buffer for each frame: answers of a default broker have 32 messages, and many of them
+arrive in one read. json.dumps for headers: most fields of a pull are equal from pull to pull, so
+their JSON is made once (`share`) and joined.
 """
 
 from __future__ import annotations
@@ -59,29 +80,29 @@ _INTEGERS = itemgetter(*_DEFAULTS)
 
 
 class HeaderForm(IntEnum):
-    """How a frame's header is written."""
+    """The two forms of a frame's header."""
 
     JSON = 0
     BINARY = 1
 
 
 class RemotingProtocolError(UnavailableError):
-    """A peer that does not speak the remoting protocol, or breaks it; trying again is no use."""
+    """A peer does not speak the remoting protocol, or breaks it. Not retryable."""
 
     retryable = False
 
 
 class MalformedFrameError(ValueError):
-    """What is wrong with a frame; the connection adds whose it is."""
+    """Bytes are no frame; the connection adds the peer's address."""
 
 
 def share(fields: Mapping[str, str]) -> SharedFields:
-    """Extension fields for many requests, encoded here and now."""
+    """Return extension fields for many requests, with their JSON."""
     return SharedFields(fields, _json_members(fields))
 
 
 def encode_frame(command: Command, form: HeaderForm = HeaderForm.JSON, shared: str = "") -> bytes:
-    """The bytes of a command; `shared` are more extension fields, as `share` encodes them to JSON.
+    """Return the bytes of a command; `shared` is the JSON of more extension fields, from `share`.
 
     >>> encode_frame(Command(105, 1, 0, {"topic": "T"}, b""), HeaderForm.BINARY).hex(" ", -4)
     '00000025 01000021 00690301 db000000 01000000 00000000 00000000 0c000574 6f706963 00000001 54'
@@ -121,11 +142,9 @@ def _binary_entry(name: str, value: str) -> bytes:
 
 
 class FrameReader:
-    """Turns received bytes into commands, however they were cut on their way.
+    """Received bytes on their way to commands, however the stream was cut.
 
-    Receive into `space()`, then `feed` how many bytes came. Small frames pass through one staging
-    buffer and their bodies are copied out of it; a frame that does not fit gets a buffer of its
-    own, which its body keeps.
+    Receive into `space()`, then `feed` the number of bytes that came.
     """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
@@ -137,13 +156,16 @@ class FrameReader:
         self._filled = 0
 
     def space(self) -> memoryview:
-        """Where the next bytes belong; never empty."""
+        """Return the buffer for the next bytes; never empty."""
         if self._large is not None:
             return self._large[self._filled :]
         return self._staging[self._end :]
 
     def feed(self, count: int) -> list[Command]:
-        """The commands that `count` more bytes complete; MalformedFrameError ends the stream."""
+        """Return the commands that `count` more bytes complete.
+
+        MalformedFrameError ends the stream.
+        """
         if self._large is not None:
             return self._feed_large(self._large, count)
         commands = []
@@ -167,7 +189,7 @@ class FrameReader:
         return [_command(frame, copies=False)]
 
     def _frame_bytes(self) -> int:
-        """The checked length of the frame that begins in the staging buffer."""
+        """Return the checked length of the frame that begins in the staging buffer."""
         total, mark = _LENGTHS.unpack_from(self._staging, self._start)
         header = mark & _HEADER_MASK
         if total < 4 or total + 4 > self._max_frame_bytes:
@@ -183,6 +205,7 @@ class FrameReader:
 
     def _begin_large(self, size: int) -> None:
         received = self._end - self._start
+        # np.empty, for a bytearray would be zeroed first.
         self._large = np.empty(size, dtype=np.uint8).data
         self._large[:received] = self._staging[self._start : self._end]
         self._filled = received
@@ -193,7 +216,7 @@ class FrameReader:
         return self._end == len(self._staging)
 
     def _make_room(self) -> None:
-        """Move what is left of the staging buffer to its front, when little space is behind it."""
+        """Move the rest in the staging buffer to its front, when little space is behind it."""
         if self._start == self._end:
             self._start = self._end = 0
         elif self._start > len(self._staging) // 2 or (self._start and self._is_full):
@@ -225,6 +248,7 @@ def _read_json(header: bytes, body: Body) -> Command:
     if not isinstance(ext, dict) or len(ext) > MAX_EXT_FIELDS:
         raise MalformedFrameError(f"extFields is no object of at most {MAX_EXT_FIELDS} members")
     code, opaque, flag, version = numbers = _INTEGERS(_DEFAULTS | found)
+    # `type is int`: JSON's true would pass isinstance.
     for value in numbers:
         if type(value) is not int or not -_INT_LIMIT <= value < _INT_LIMIT:
             raise MalformedFrameError(

@@ -5,8 +5,9 @@ Their library writes integer map keys bare, and objects as map keys too:
     {"brokerAddrs":{0:"10.0.0.1:10911"}}
     {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:{"maxOffset":9}}}
 
-Standard texts take Python's own parser. Others are read by one that allows any value as a key: a
-number or a word becomes its text, an object the tuple of its sorted members.
+Standard texts take Python's own parser. Others are read by `_Parser`, which allows any value as a
+key: a number or a word becomes its text, an object the tuple of its sorted members. Patching the
+text into standard JSON by regular expressions was rejected: strings may hold the same characters.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _STRING = json.JSONDecoder().raw_decode
 
 
 def parse_json(text: bytes | memoryview | str) -> Any:
-    """The value of a text; ValueError if it is none.
+    """Return the value of a text; ValueError if it is none.
 
     >>> parse_json(b'{"a":{0:"x",1:[1,true]}}')
     {'a': {'0': 'x', '1': [1, True]}}
@@ -40,7 +41,7 @@ def parse_json(text: bytes | memoryview | str) -> Any:
 
 
 class _Parser:
-    """Recursive descent over one text; the depth is limited, for the text is a stranger's."""
+    """Recursive descent over one text; the depth is limited, for any peer may have sent it."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -103,7 +104,7 @@ class _Parser:
             return float(word)
 
     def _peek(self) -> str:
-        """The next character that is no blank, "" at the end."""
+        """Return the next character that is no blank, "" at the end."""
         match = _BLANK.match(self._text, self._at)
         self._at = match.end() if match else self._at
         return self._text[self._at : self._at + 1]

@@ -1,7 +1,21 @@
-"""PULL_MESSAGE without being a member of a group: the subscription travels in each request.
+"""PULL_MESSAGE and its answer, for readers that are members of no group.
 
-sysFlag 4 alone means: the subscription is here, commit nothing, do not wait for messages. The group
-is only a name, which must be allowed to read.
+    consumerGroup   topic   queueId   queueOffset   maxMsgNums
+    sysFlag                 4 alone: the subscription is here, commit nothing, do not wait
+    commitOffset            0       suspendTimeoutMillis   0
+    subscription            "*", "TagA || TagB" or an SQL92 expression
+    expressionType          TAG or SQL92
+    subVersion              0       bname   the broker's name
+
+The answer has nextBeginOffset, minOffset, maxOffset and suggestWhichBrokerId, whatever its code:
+
+    SUCCESS                  body: records, as in the commit log
+    PULL_NOT_FOUND           nothing at queueOffset yet
+    PULL_RETRY_IMMEDIATELY   nothing matched up to nextBeginOffset, or messages there have expired
+    PULL_OFFSET_MOVED        queueOffset is outside of [minOffset, maxOffset]
+
+A broker grants 32 messages or 256 KiB a pull by default, whatever maxMsgNums says. The group is
+only a name, which must be allowed to read.
 """
 
 from __future__ import annotations
@@ -26,14 +40,14 @@ _EVERYTHING = "*"
 
 @dataclass(frozen=True)
 class SubscriptionData:
-    """What the broker is to filter by. `is_everything`: it drops nothing."""
+    """The expression by which a broker filters, and its language."""
 
     expression: str = _EVERYTHING
     kind: str = "TAG"
 
     @classmethod
     def of(cls, message_filter: MessageFilter | None) -> SubscriptionData:
-        """The part of a filter that a broker evaluates: the tags if there are any, else the SQL."""
+        """Return the part of a filter that a broker evaluates: tags if there are any, else SQL."""
         if message_filter is None:
             return cls()
         if message_filter.tags is not None and not message_filter.tags.is_everything:
@@ -44,12 +58,12 @@ class SubscriptionData:
 
     @property
     def is_everything(self) -> bool:
-        """Whether the broker drops nothing."""
+        """True if the broker drops nothing."""
         return self.kind == "TAG" and self.expression == _EVERYTHING
 
 
 def pull_fields(queue: QueueRef, group: str, subscription: SubscriptionData) -> SharedFields:
-    """The fields that all pulls of one queue share."""
+    """Return the fields that all pulls of one queue share."""
     fields = {
         "consumerGroup": group,
         "topic": queue.topic,
@@ -66,13 +80,17 @@ def pull_fields(queue: QueueRef, group: str, subscription: SubscriptionData) -> 
 
 
 def pull_request(fields: SharedFields, start: int, count: int) -> Request:
-    """Ask for at most `count` messages from `start` on."""
+    """Return the request for at most `count` messages from `start` on."""
     ext = {"queueOffset": str(start), "maxMsgNums": str(count)}
     return Request(RequestCode.PULL_MESSAGE, ext, shared=fields)
 
 
 class PullAnswer(NamedTuple):
-    """What a broker said: a code, records, and where the queue and the next messages are."""
+    """An answer to a pull.
+
+    Messages up to `next_offset` have been looked at; the queue holds [minimum, maximum). `body`
+    holds records if `code` is SUCCESS. The next pull should go to the replica `suggested_id`.
+    """
 
     code: int
     next_offset: int
@@ -83,7 +101,7 @@ class PullAnswer(NamedTuple):
 
 
 def parse_pull_answer(answer: Command) -> PullAnswer:
-    """The answer's fields; ValueError or KeyError if they are not there."""
+    """Return the answer's fields; ValueError or KeyError if they are not there."""
     ext = answer.ext
     return PullAnswer(
         answer.code,

@@ -133,7 +133,7 @@ def _fixed(data: NDArray[np.uint8], count: int, width: int) -> pa.Array:
 
 
 class SendAnswer(NamedTuple):
-    """Where a request's messages were stored; `message_ids` are offset ids, joined by commas."""
+    """Offsets of stored messages; `message_ids` are their offset ids, joined by commas."""
 
     queue_id: int
     queue_offset: int

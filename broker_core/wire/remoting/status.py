@@ -1,7 +1,7 @@
-"""Answers that are no success, as errors: one table from codes, and what remarks give away.
+"""Answers that are no success, as errors: by their code, and for two codes by their remark.
 
-Servers put much under SYSTEM_ERROR and tell the reason in words only; the words that matter are
-listed here, once.
+Servers answer many things with SYSTEM_ERROR or NO_PERMISSION and tell the reason in the remark
+only; the words that matter are listed here, once.
 """
 
 from __future__ import annotations
@@ -95,18 +95,21 @@ _BY_REMARK: tuple[tuple[re.Pattern[str], _Meaning], ...] = (
 _TOLD_IN_WORDS = frozenset({ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION})
 
 
-def require_success(answer: Command, asked: str) -> Command:
-    """The answer, if it is one; else the error. `asked` reads like "broker-a (host:port)"."""
+def require_success(answer: Command, peer: str) -> Command:
+    """Return the answer if it is a success, else raise its error.
+
+    `peer` names the server in messages, like "Broker broker-a (host:port)".
+    """
     if answer.code != ResponseCode.SUCCESS:
-        raise refusal(answer, asked)
+        raise refusal(answer, peer)
     return answer
 
 
-def refusal(answer: Command, asked: str) -> BrokerError:
-    """The error that stands for an answer."""
+def refusal(answer: Command, peer: str) -> BrokerError:
+    """Return the error that stands for an answer."""
     meaning = _meaning(answer)
     name = code_name(ResponseCode, answer.code)
-    text = f"{asked} answered {name}{_remark(answer)}"
+    text = f"{peer} answered {name}{_remark(answer)}"
     return meaning.error(f"{text} {meaning.advice}".rstrip())
 
 
@@ -119,7 +122,7 @@ def _meaning(answer: Command) -> _Meaning:
 
 
 def _remark(answer: Command) -> str:
-    """What the server says, on one line and not too much of it."""
+    """Return the server's remark on one line, 300 characters at most."""
     text = " ".join(answer.remark.split())
     if len(text) > _MAX_REMARK_CHARS:
         text = text[:_MAX_REMARK_CHARS] + "…"

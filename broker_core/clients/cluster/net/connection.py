@@ -1,12 +1,28 @@
-"""One socket to one server, with any number of requests in flight.
+"""Connections: one socket to each server, with any number of requests in flight.
 
-Answers come in any order and are matched by `opaque`. There is no thread behind it: whoever waits
-for an answer reads the socket, and hands what belongs to others to them; the others sleep until
-theirs is there or the reader leaves, when one of them takes over. So a connection may be shared by
-threads, costs nothing while idle, and a process that forks carries no half-alive reader along.
+Problem. Brokers grant few messages an answer and take a while to store a batch, so one request
+after another would wait for the network most of the time. Threads share a client, Spark's workers
+fork, servers hang up on connections that are idle for 120 s, and some requests are never answered.
 
-A request that gets no answer in time fails alone: the connection stays, and the answer is dropped
-if it comes after all. A broken socket fails all requests in flight, and every later one.
+Invariants.
+- An answer reaches the request with its `opaque`, in any order. Answers that no request waits for
+  (late ones) and requests of the server are dropped.
+- A request that gets no answer in time fails alone, with UnavailableError; the connection stays.
+- A broken socket, or bytes that are no frame, fail all requests in flight and every later one with
+  the first error. `RemotingConnections` then makes a new connection for the next caller.
+- At most one thread reads the socket at a time, and no thread blocks while it holds the
+  socket's lock.
+- A forked child uses no connection of its parent's, and does not shut it down.
+
+Outline. `start` encodes and sends a request; `finish` and `finish_any` wait. There is no thread
+behind a connection: a waiting thread reads the socket, and puts each answer into the PendingRequest
+that it belongs to; other waiting threads sleep on `_turn` until their answer is there or the reader
+leaves, and one of them reads on. The socket does not block: waiting is poll() with the deadline of
+the request.
+
+Rejected. A reader thread for each connection: it costs a thread while idle, and a forked child is
+left without it, its locks maybe held. Closing the socket when a request times out, as the Java
+client does: it would fail unrelated requests in flight.
 """
 
 from __future__ import annotations
@@ -38,7 +54,7 @@ _WOULD_BLOCK = (BlockingIOError, InterruptedError, ssl.SSLWantReadError)
 
 @dataclass(eq=False, slots=True)
 class PendingRequest:
-    """A request in flight: done when it has an answer or an error."""
+    """A request in flight; done when it has an answer or an error."""
 
     request: Request
     opaque: int
@@ -48,11 +64,11 @@ class PendingRequest:
 
     @property
     def is_done(self) -> bool:
-        """Whether `result` has one."""
+        """True once there is an answer or an error."""
         return self.answer is not None or self.error is not None
 
     def result(self) -> Command:
-        """The answer, or the error raised."""
+        """Return the answer, or raise the error."""
         if self.error is not None:
             raise self.error
         assert self.answer is not None, "asked before it was done"
@@ -60,7 +76,10 @@ class PendingRequest:
 
 
 class RemotingConnection:
-    """An open connection; thread-safe. UnavailableError if the server can't be reached."""
+    """An open connection to one server; thread-safe.
+
+    UnavailableError from the constructor if the server can't be reached.
+    """
 
     def __init__(self, server: Endpoint, settings: ClusterSettings) -> None:
         self.server = server
@@ -71,7 +90,8 @@ class RemotingConnection:
         self._pending: dict[int, PendingRequest] = {}
         self._opaque = 0
         self._broken: BrokerError | None = None
-        # One lock for the socket's two directions: TLS allows one call at a time, and none blocks.
+        # One lock for both directions of the socket: TLS allows one call at a time. Calls do not
+        # block, so a reader hardly holds up a writer.
         self._socket_lock = threading.Lock()
         self._send_lock = threading.Lock()
         self._turn = threading.Condition()
@@ -102,13 +122,17 @@ class RemotingConnection:
         return self.finish_any((pending,)).result()
 
     def finish_any(self, pendings: Collection[PendingRequest]) -> PendingRequest:
-        """Wait until one of several requests is done, be it that its time is over."""
+        """Wait until one of several requests is done, and return it.
+
+        When the earliest deadline passes, the request with that deadline is done, with an error.
+        """
         deadline = min((pending.deadline for pending in pendings), key=lambda found: found.at_s)
         while True:
             for pending in pendings:
                 if pending.is_done:
                     return pending
-            # Whoever comes late still takes what has been lying there in time.
+            # A caller that comes late still takes an answer that came in time: read once more
+            # before giving up.
             is_late = deadline.has_passed
             has_read = self._read(lambda: any(pending.is_done for pending in pendings), deadline)
             if is_late and not has_read:
@@ -126,17 +150,18 @@ class RemotingConnection:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is worth sending on: not broken, not another process's, not hung up on."""
+        """True if it is not broken, not another process's, and not closed by the server."""
         if self._broken is not None or self.process_id != os.getpid():
             return False
         if not self._pending and not self._is_reading:
-            # Servers hang up on idle clients; that shows as something to read, namely the end.
+            # Servers hang up on idle clients. That shows as something to read: the end. With
+            # requests in flight their own reader finds out.
             with contextlib.suppress(BrokerError):
                 self._read(lambda: False, Deadline(0.0))
         return self._broken is None
 
     def close(self) -> None:
-        """Hang up; requests in flight fail."""
+        """Close the connection; requests in flight fail."""
         self._break(UnavailableError(f"The connection to {self.server} was closed."))
 
     def _next_opaque(self) -> int:
@@ -183,7 +208,7 @@ class RemotingConnection:
             raise self._break(_lost(self.server, error)) from error
 
     def _read(self, is_met: Callable[[], bool], deadline: Deadline) -> bool:
-        """Read once, or sleep while another thread reads; whether anything may have come."""
+        """Read once, or sleep while another thread reads; return False if nothing has come."""
         with self._turn:
             while self._is_reading:
                 if is_met():
@@ -224,15 +249,16 @@ class RemotingConnection:
         return True
 
     def _await_socket(self, reason: OSError, default_event: int, deadline: Deadline) -> bool:
-        """Sleep until the socket can go on; whether it can."""
+        """Sleep until the socket can go on; return False if the deadline passes first."""
         event = default_event
+        # TLS may have to read in order to write, and the other way round.
         if isinstance(reason, ssl.SSLWantReadError):
             event = select.POLLIN
         elif isinstance(reason, ssl.SSLWantWriteError):
             event = select.POLLOUT
         number = self._socket.fileno()
         if number < 0:
-            raise ConnectionResetError("it was closed meanwhile")
+            raise ConnectionResetError("it was closed")
         poll = select.poll()
         poll.register(number, event)
         is_ready = bool(poll.poll(deadline.remaining_s * 1000))
@@ -241,7 +267,7 @@ class RemotingConnection:
         return is_ready
 
     def _deliver(self, command: Command) -> None:
-        """Hand an answer to who waits for it. Nobody waits for late ones and for requests."""
+        """Put an answer into its request; drop late answers and requests of the server."""
         if not command.is_response:
             return
         pending = self._pending.pop(command.opaque, None)
@@ -249,12 +275,14 @@ class RemotingConnection:
             pending.answer = command
 
     def _break(self, error: BrokerError) -> BrokerError:
-        """Fail all requests in flight, and all later ones, with the first error there was."""
+        """Fail all requests in flight, and all later ones, with the first error; return it."""
         if self._broken is None:
             self._broken = error
-            if self.process_id == os.getpid():  # or it would be shut down for the parent as well
+            # shutdown() wakes a thread that polls the socket, and works on the connection itself:
+            # in a forked child it would end the parent's.
+            if self.process_id == os.getpid():
                 with contextlib.suppress(OSError):
-                    self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for it
+                    self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()
         for opaque in list(self._pending):
             pending = self._pending.pop(opaque, None)
@@ -264,10 +292,13 @@ class RemotingConnection:
 
 
 class RemotingConnections:
-    """Connections by server; thread-safe. A forked child starts without any of its parent's."""
+    """The connections of one process, one to each server, made when first needed; thread-safe.
+
+    A forked child starts without any of its parent's.
+    """
 
     _lock: threading.Lock
-    _dialling: dict[Endpoint, threading.Lock]
+    _connecting: dict[Endpoint, threading.Lock]
     _open: dict[Endpoint, RemotingConnection]
     _process_id: int
 
@@ -276,26 +307,28 @@ class RemotingConnections:
         self._begin()
 
     def to(self, server: Endpoint) -> RemotingConnection:
-        """A usable connection to a server, the one there is or a new one."""
+        """Return a usable connection to a server, the present one or a new one."""
         if self._process_id != os.getpid():
             self._begin()
         with self._lock:
             found = self._open.get(server)
-            lock = self._dialling.setdefault(server, threading.Lock())
+            lock = self._connecting.setdefault(server, threading.Lock())
         if found is not None and found.is_usable:
             return found
-        with lock:  # So that threads do not dial one server twice; others are not held up.
+        # A lock for each server: threads do not connect to one server twice, and do not wait while
+        # another server is connected to.
+        with lock:
             found = self._open.get(server)
             if found is None or not found.is_usable:
                 found = self._open[server] = RemotingConnection(server, self.settings)
         return found
 
     def call(self, server: Endpoint, request: Request, timeout_ms: float | None = None) -> Command:
-        """Ask one server and wait for its answer."""
+        """Send a request to one server and wait for its answer."""
         return self.to(server).call(request, timeout_ms)
 
     def close(self) -> None:
-        """Hang up on all of them; asking again dials again."""
+        """Close all connections; asking again opens new ones."""
         if self._process_id != os.getpid():
             self._begin()
         with self._lock:
@@ -304,9 +337,9 @@ class RemotingConnections:
             connection.close()
 
     def _begin(self) -> None:
-        # Fresh locks, too: a thread of the parent may have held the old ones when it forked.
+        # Fresh locks, too: a thread of the parent may have held the old ones at the fork.
         self._lock = threading.Lock()
-        self._dialling = {}
+        self._connecting = {}
         self._open = {}
         self._process_id = os.getpid()
 

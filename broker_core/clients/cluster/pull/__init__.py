@@ -1,1 +1,1 @@
-"""Pulling: ranges of a cluster's queues as frame batches."""
+"""Pulling: ranges of a cluster's queues as frame batches. The way in is puller.py."""

@@ -1,9 +1,9 @@
-"""Answers to pulls, put together: the records of many replies as one frame batch.
+"""Batches of pulled records: the records of many replies as one frame batch.
 
-A reply holds few records, a batch is worth its overhead only with many. The replies' bytes are
-joined, so that the codec sees one buffer; only then its records are looked for, and what the
-replies claim to cover is checked against the offsets that the records themselves have. A reply
-that has many records is a batch by itself: joining would copy it, and out of the processor's cache.
+A reply holds few records, and a batch is worth its overhead only with many. The replies' bytes are
+joined, so that the codec sees one buffer; only then its records are looked for, and the offsets
+that the replies claim to cover are checked against those in the records themselves. A reply of
+4,096 records or more is a batch by itself: joining would copy it, and out of the processor's cache.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _INNER_BATCH = int(layout.SysFlag.NEED_UNWRAP | layout.SysFlag.INNER_BATCH)
 
 
 class PullReply(NamedTuple):
-    """The records of one answer, which covers the offsets [start, end) and says to have `rows`."""
+    """The records of one answer, which covers offsets [start, end) and claims `rows` records."""
 
     start: int
     end: int
@@ -39,7 +39,7 @@ class PullReply(NamedTuple):
 
 
 def cut_behind(reply: PullReply, end: int) -> PullReply:
-    """The reply without records at or behind `end`: a filtered pull may look further than asked."""
+    """Return a reply without records at or behind `end`: filtered pulls may look further."""
     heads = record_heads(reply.body)
     kept = int(np.searchsorted(heads.offsets, end))
     size = int(heads.starts[kept]) if kept < len(heads.starts) else len(reply.body)
@@ -48,7 +48,11 @@ def cut_behind(reply: PullReply, end: int) -> PullReply:
 
 @dataclass
 class BatchBuilder:
-    """Collects replies in order of offsets and gives batches within both limits."""
+    """Replies in the order of offsets, on their way to batches within both limits.
+
+    `peer` names the broker in messages. With `is_dense` nothing is filtered: every offset must be
+    there.
+    """
 
     queue: QueueRef
     peer: str
@@ -63,7 +67,7 @@ class BatchBuilder:
         self._size_bytes = 0
 
     def add(self, reply: PullReply) -> Iterator[FrameBatch]:
-        """Take the next reply; the batches that are full before it is in."""
+        """Take the next reply, and yield the batches that are full before it is in."""
         rows, size_bytes = self._rows + reply.rows, self._size_bytes + len(reply.body)
         is_large = reply.rows >= _MANY_ROWS
         if self._rows and (is_large or rows > self.batch_rows or size_bytes > self.batch_bytes):
@@ -75,7 +79,7 @@ class BatchBuilder:
             yield from self.flush()
 
     def flush(self) -> Iterator[FrameBatch]:
-        """What has been collected; more than one batch only if a single reply is over a limit."""
+        """Yield the collected replies; more than one batch only if one reply is over a limit."""
         replies, self._replies = self._replies, []
         self._rows = self._size_bytes = 0
         if replies:
@@ -106,7 +110,7 @@ class BatchBuilder:
         return frames
 
     def _check(self, frames: FrameBatch, first: int) -> None:
-        """Records must be the ones asked for, and, where nothing filters, all of them."""
+        """Raise unless records are the ones asked for, and, where nothing filters, all of them."""
         offsets = frames.offsets
         if self.is_dense:
             expected = np.arange(first, frames.next_offset, dtype=np.int64)

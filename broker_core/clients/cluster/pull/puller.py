@@ -1,15 +1,18 @@
 """Pulling a range of a queue: many requests in flight, batches out, in order and complete.
 
-What an answer means for an exact range:
+The meaning of an answer for an exact range:
 
     records, or "nothing matched" with a filter    covered up to where the broker looked
     nothing yet, though it must be there           ask again soon: not dispatched yet, or a replica
-    nothing, and the queue ends before the range   the same for a second, then OffsetRangeError
+    nothing, and the queue ends before the range   ask again for 1 s, then OffsetRangeError
     offset moved, or records missing               OffsetRangeError: part of the range is gone
     busy, or no answer at all                      ask again, after pauses that grow
     connection lost                                look the broker up again, and go on from there
 
 Trying ends when nothing has come for `pull_timeout_ms`.
+
+Next steps down: window.py says which spans to ask for, wire/remoting/pull_message.py makes the
+requests and reads the answers, batch.py joins answers to frame batches, with records.py.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ from broker_core.wire.remoting.status import refusal
 _FIRST_SPAN = 32_768
 _FIRST_FILTERED_SPAN = 8_192
 _GRACE_MS = 1_000
-"""How long a queue may seem to end too early: brokers make messages visible with some delay."""
+"""Time that a queue may seem to end too early: brokers show messages with some delay."""
 _PULL_CODES = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -56,7 +59,7 @@ _PULL_CODES = frozenset(
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """How large batches may be, and whether bodies' checksums are checked."""
+    """Limits of one batch in records and bytes; `verify` checks bodies' checksums."""
 
     rows: int
     size_bytes: int
@@ -64,7 +67,7 @@ class BatchLimits:
 
 
 class Puller:
-    """One range being pulled. Use once, from one thread; `batches` does it all."""
+    """One range being pulled. Use once, from one thread, by `batches`."""
 
     def __init__(
         self,
@@ -105,19 +108,20 @@ class Puller:
         self._connection: RemotingConnection | None = None
 
     def batches(self) -> Iterator[FrameBatch]:
-        """The range as frame batches; errors as the module says."""
+        """Yield the range as frame batches; errors as in the table above."""
         while not self._window.is_finished:
             self._advance()
             for span in self._window.take():
                 assert span.part is not None, "taken spans are done"
                 for batch in self._builder.add(span.part):
                     yield self._filtered(batch)
-                    self._be_patient()  # The time that the caller took is not the broker's.
+                    # The time that the caller took for a batch is not the broker's.
+                    self._be_patient()
         for batch in self._builder.flush():
             yield self._filtered(batch)
 
     def _advance(self) -> None:
-        """Take a step; after one that led nowhere, pause, unless it is too late for that."""
+        """Take a step; after one that brought nothing, pause, or raise if patience is over."""
         try:
             has_come = self._step()
         except RemotingProtocolError:
@@ -131,11 +135,14 @@ class Puller:
             self._backoff.pause(self._patience)
 
     def _filtered(self, batch: FrameBatch) -> FrameBatch:
-        """Tags of equal hash are told apart here, and filters that a broker did not understand."""
+        """Return the records of a batch that match the whole filter.
+
+        Brokers compare hashes of tags only, and some send everything when SQL does not compile.
+        """
         return self._pipeline.select_frames(batch) if self._pipeline else batch
 
     def _step(self) -> bool:
-        """Ask for what may be asked for, and take what has come; whether all of it was good."""
+        """Ask for all that the window allows, take what has come; return True if all was good."""
         connection = self._connect()
         asking = self._window.spans_to_ask()
         if asking:
@@ -148,7 +155,7 @@ class Puller:
         return all(good)
 
     def _take(self, span: PullSpan[PullReply], pending: PendingRequest) -> bool:
-        """Deal with the end of one request; whether it brought us further."""
+        """Take the end of one request; return True if it brought messages or covered offsets."""
         try:
             reply = self._reply(span, pending.result())
         except RemotingProtocolError:
@@ -169,7 +176,7 @@ class Puller:
         self._patience = Deadline.after_ms(self._instance.settings.pull_timeout_ms)
 
     def _reply(self, span: PullSpan[PullReply], answer: Command) -> PullReply | None:
-        """The messages of an answer, or None to ask again after a pause."""
+        """Return the messages of an answer, or None to ask again after a pause."""
         if answer.code not in _PULL_CODES:
             raise refusal(answer, self._peer)
         try:
@@ -185,7 +192,10 @@ class Puller:
         return cut_behind(reply, span.end) if reply.end > span.end else reply
 
     def _records(self, span: PullSpan[PullReply], found: PullAnswer) -> PullReply | None:
-        """What an answer covers, None if nothing; only a filter makes it worth counting here."""
+        """Return what an answer covers, None if nothing.
+
+        Without a filter records and offsets are equally many, so records are not counted.
+        """
         body = found.body if found.code == ResponseCode.SUCCESS else b""
         covered = found.next_offset - span.start
         if covered <= 0 or not (body or self._is_filtered):
@@ -194,10 +204,11 @@ class Puller:
         return PullReply(span.start, found.next_offset, rows, body)
 
     def _require_range(self, span: PullSpan[PullReply], found: PullAnswer) -> None:
-        """OffsetRangeError if an answer says that what was asked for is not there any more."""
+        """Raise OffsetRangeError if an answer says that asked-for messages are gone."""
         if self._broker_id != MASTER and found.code != ResponseCode.SUCCESS:
             return  # A replica may be behind; only the master knows.
         low = found.minimum
+        # Without a filter "nothing matched" can only mean that messages have expired.
         if found.code == ResponseCode.PULL_RETRY_IMMEDIATELY and not self._is_filtered:
             low = max(low, found.next_offset)
         queue = self._wanted.queue
@@ -220,7 +231,7 @@ class Puller:
         )
 
     def _not_here(self, found: PullAnswer) -> None:
-        """Note why there is nothing; where a replica has nothing, the master is asked."""
+        """Remember why there is nothing, and ask the master next."""
         if self._broker_id == MASTER and found.maximum < self._wanted.end:
             self._short_since = self._short_since or Deadline.after_ms(_GRACE_MS)
             if self._short_since.has_passed:
@@ -232,7 +243,7 @@ class Puller:
         self._broker_id = MASTER
 
     def _begin_again(self, error: UnavailableError) -> None:
-        """The broker can't be reached: look it up anew, and ask again for all in flight."""
+        """Look the broker up anew and ask again for all in flight: it can't be reached."""
         self._last_failure = error
         self._leave()
 
@@ -245,7 +256,7 @@ class Puller:
         )
 
     def _connect(self) -> RemotingConnection:
-        """The connection to the replica that is to be asked; looked up only when that changes."""
+        """Return the connection to the replica to ask; looked up only when that changes."""
         if self._connection is not None and self._connected_id == self._broker_id:
             return self._connection
         queue = self._wanted.queue
@@ -260,7 +271,7 @@ class Puller:
         return self._connection
 
     def _leave(self) -> None:
-        """Give up on what is in flight, to ask elsewhere; the master is the one to ask then."""
+        """Give up on what is in flight, to ask elsewhere, the master by default."""
         self._connection = None
         self._broker_id = MASTER
         self._in_flight.clear()

@@ -1,7 +1,10 @@
-"""Records as brokers send them: one after another, whole, as they lie in the commit log.
+"""Records in answers: one after another, whole, as in the commit log.
 
 The boundaries follow from the sizes alone, which chain the records together; all other fields are
-the codec's business. A size that leads outside of what was received is a broken answer.
+the codec's business. A size that leads outside of the answer makes it a broken one.
+
+Answers from 1 MiB on are read by a compiled loop where kernels are available (`_heads_compiled`),
+smaller ones by the plain loop of `record_starts`: there loading the kernel does not pay.
 """
 
 from __future__ import annotations
@@ -23,11 +26,11 @@ if TYPE_CHECKING:
 
 _SIZE = struct.Struct(">i")
 _LARGE_BYTES = 1 << 20
-"""From here on a compiled loop is worth loading."""
+"""Size from which a compiled loop is worth loading."""
 
 
 def record_starts(body: Body) -> NDArray[np.int64]:
-    """Where each record of an answer begins; ValueError if sizes lead astray."""
+    """Return the position of each record in an answer; ValueError if sizes lead outside of it."""
     if len(body) >= _LARGE_BYTES and kernels.is_available():
         found = _heads_compiled(body)
         if found is not None:
@@ -48,7 +51,7 @@ def record_starts(body: Body) -> NDArray[np.int64]:
 
 
 class RecordHeads(NamedTuple):
-    """Where records lie, their queue offsets, and the bits of all their system flags."""
+    """Positions, sizes and queue offsets of records; `flags` has the bits of all system flags."""
 
     starts: NDArray[np.int64]
     sizes: NDArray[np.int32]
@@ -57,7 +60,10 @@ class RecordHeads(NamedTuple):
 
 
 def record_heads(body: Body) -> RecordHeads:
-    """What the heads of an answer's records say; ValueError if sizes lead astray."""
+    """Return the heads of an answer's records, by NumPy; by `_heads_compiled` from 1 MiB on.
+
+    ValueError if sizes lead outside of the answer.
+    """
     if len(body) >= _LARGE_BYTES and kernels.is_available():
         found = _heads_compiled(body)
         if found is not None:
@@ -74,7 +80,11 @@ def record_heads(body: Body) -> RecordHeads:
 
 
 def _heads_compiled(body: Body) -> RecordHeads | None:
-    """The same by a kernel; None if sizes lead astray."""
+    """Return the heads of an answer's records, by a compiled loop: the twin of `record_heads`.
+
+    Runs for answers from 1 MiB on. None if sizes lead outside of the answer: the plain loop then
+    words the error.
+    """
     from broker_core.codec.scan_kernels import follow_heads
 
     buffer = np.frombuffer(body, dtype=np.uint8)
@@ -84,12 +94,12 @@ def _heads_compiled(body: Body) -> RecordHeads | None:
     found, end, flags = follow_heads(buffer, starts, sizes, offsets)
     if end != len(buffer):
         return None
-    # There was room for many more.
+    # The arrays have room for the smallest records possible; copies let that memory go.
     return RecordHeads(starts[:found].copy(), sizes[:found].copy(), offsets[:found].copy(), flags)
 
 
 def record_frames(body: Body, peer: str) -> FrameBatch:
-    """The records of an answer, of any queues; RemotingProtocolError if it is broken."""
+    """Return the records of an answer, of any queues; RemotingProtocolError if it is broken."""
     try:
         heads = record_heads(body)
     except ValueError as error:
@@ -105,5 +115,5 @@ def record_frames(body: Body, peer: str) -> FrameBatch:
 
 
 def broken_records(peer: str, error: Exception) -> RemotingProtocolError:
-    """The error for an answer that is no row of records."""
+    """Return the error for an answer whose records do not fit together."""
     return RemotingProtocolError(f"{peer} sent records that do not fit together: {error}.")

@@ -1,16 +1,32 @@
-"""The window of a range being pulled: what to ask next, and what can be handed on.
+"""The pull window: which spans of a range to ask for next, and which can be handed on.
 
-A queue's offsets are dense, so a range can be cut into spans that are asked for all at once, though
-a broker grants only so many messages an answer, and does not say how many. The window learns it: a
-span is as long as answers have been; an answer that covers less leaves a rest, which is cut anew
-and asked for before anything behind it; and now and then a longer span tries for more.
+Problem. A broker grants 32 messages or 256 KiB an answer by default (8 or 64 KiB from disk), as its
+operator has set it, and does not say which limit holds. One pull after another would wait for the
+network most of the time. A queue's offsets are dense, so a range can be cut into spans that are
+asked for together; but a span longer than the grant is answered in part, and one that is shorter
+wastes a request.
 
     handed on      held, waiting for those before      in flight       not asked yet
     ───────────────┬───────────────────────────────────┬───────────────┬─────────────
                    first span                                          cursor
 
-Spans lie in order without gaps, from the first offset not handed on up to the cursor. All is plain
-values; nothing here knows of sockets.
+Invariants.
+- Spans lie in order without gaps, from the first offset not handed on up to the cursor.
+- Every offset of the range is handed on once, in order, whatever is answered, fails or is lost.
+- At most `max_in_flight` spans are in flight, and about `max_bytes` bytes, by the mean size of
+  answers; two spans at least, or large answers would come one after another.
+- The cursor moves only while there are fewer spans than twice as many as may be in flight: answers
+  that wait for a late one before them take bounded memory.
+
+Outline. The first span goes out alone, longer than a usual grant; its answer tells the grant. An
+answer that covers less than its span makes later spans that short, and leaves a rest, which is cut
+anew and asked for before anything behind it. After 64 answers in a row that covered their span,
+spans double: the grant may have grown (messages from memory instead of from disk). All is plain
+values; nothing here knows of sockets. puller.py does the asking.
+
+Rejected. Asking a broker for its configuration, to know the grant: clusters with ACLs may refuse
+that to readers. Longer spans after each full answer: at the broker's limit every other answer would
+be short, and its rest, asked for later, would hold up all that came behind it.
 """
 
 from __future__ import annotations
@@ -22,15 +38,15 @@ from typing import Generic, TypeVar
 Part = TypeVar("Part")
 
 _TRY_MORE_AFTER = 64
-"""So many answers in a row that covered all they were asked for, and a longer span is tried."""
+"""Answers in a row that covered their whole span before longer spans are tried."""
 _SMOOTHING = 0.25
 _HELD = 2
-"""So many times as many spans as may be in flight may wait for one that is late."""
+"""Spans that may exist, as a multiple of those that may be in flight."""
 
 
 @dataclass(eq=False, slots=True)
 class PullSpan(Generic[Part]):
-    """The messages [start, end), asked for with one request; done when `part` is there."""
+    """The messages [start, end), asked for by one request; done when `part` is there."""
 
     start: int
     end: int
@@ -39,7 +55,7 @@ class PullSpan(Generic[Part]):
 
 
 class PullWindow(Generic[Part]):
-    """The state of one range. `Part` is what an answer is kept as."""
+    """The window over one range. `Part` is the type that answers are kept as."""
 
     def __init__(
         self, start: int, end: int, first_span: int, max_in_flight: int, max_bytes: int
@@ -56,16 +72,16 @@ class PullWindow(Generic[Part]):
 
     @property
     def is_finished(self) -> bool:
-        """Whether everything has been handed on."""
+        """True once everything has been handed on."""
         return not self._spans and self._cursor >= self._end
 
     @property
     def first(self) -> int:
-        """The first offset that has not been handed on."""
+        """First offset that has not been handed on."""
         return self._spans[0].start if self._spans else self._cursor
 
     def spans_to_ask(self) -> list[PullSpan[Part]]:
-        """The spans to ask for now, in order; they count as asked from here on."""
+        """Return the spans to ask for now, in order; they count as asked from here on."""
         limit = self._limit()
         room = limit - sum(span.is_asked and span.part is None for span in self._spans)
         asking = [span for span in self._spans if not span.is_asked][: max(0, room)]
@@ -87,27 +103,28 @@ class PullWindow(Generic[Part]):
         if covered_end >= end:
             return
         if span is self._spans[-1]:
+            # Nothing behind it has been asked for: the rest is cut with what follows.
             self._cursor = covered_end
         else:
             at = self._spans.index(span) + 1
             self._spans[at:at] = self._cut(covered_end, end)
 
     def retry(self, span: PullSpan[Part]) -> None:
-        """Ask for a span again: its request came to nothing."""
+        """Let a span be asked for again: its request failed."""
         span.is_asked = False
 
     def retry_all(self) -> None:
-        """Ask again for everything in flight: the connection was lost."""
+        """Let everything in flight be asked for again: the connection was lost."""
         for span in self._spans:
             span.is_asked = span.part is not None
 
     def take(self) -> Iterator[PullSpan[Part]]:
-        """Hand on the spans that are done and have only handed-on ones before them."""
+        """Yield the spans that are done and have no others before them, and drop them."""
         while self._spans and self._spans[0].part is not None:
             yield self._spans.pop(0)
 
     def _limit(self) -> int:
-        """How many spans may be in flight: one until an answer has been measured."""
+        """Return how many spans may be in flight: one until an answer has been measured."""
         if not self._is_measured:
             return 1
         by_bytes = int(self._max_bytes / max(1.0, self._answer_bytes))

@@ -1,1 +1,1 @@
-"""Sending: messages into a cluster's queues."""
+"""Sending: messages to a cluster, acknowledged. The way in is sender.py."""

@@ -46,11 +46,11 @@ ANY_WRITE_QUEUE = -(1 << 31)
 """The write queue of messages that may go to any queue, also of another broker if one fails."""
 
 BROKER_PROPERTIES_BYTES = 160
-"""What brokers may add to a message's properties."""
+"""Bytes that brokers may add to a message's properties."""
 _ALONE = r"(^|\x02)(DELAY|TIMER_DELIVER_MS|TIMER_DELAY_SEC|TIMER_DELAY_MS|TRAN_MSG)\x01"
 _Column = TypeVar("_Column", "NDArray[np.int32] | int", "NDArray[np.int64] | int")
 
-# A request costs about as much as compressing so many small bodies.
+# One more request costs about as much as compressing 20 small bodies.
 _BODIES_PER_REQUEST = 20
 
 
@@ -76,7 +76,7 @@ class SendUnit:
 
 
 def unscheduled(messages: MessageBatch) -> MessageBatch:
-    """The same messages, those for the schedule topic back in the topics where they belong."""
+    """Return messages with those for the schedule topic put back into their real topics."""
     if SCHEDULE_TOPIC not in messages.topics:
         return messages
     topics = [topic for topic in messages.topics if topic != SCHEDULE_TOPIC]
@@ -110,8 +110,9 @@ def unscheduled(messages: MessageBatch) -> MessageBatch:
 def plan_send_units(
     messages: MessageBatch, batch_bytes: int, max_message_bytes: int
 ) -> list[SendUnit]:
-    """Cut a batch into pieces; IllegalMessageError for one that RocketMQ would refuse."""
+    """Cut a batch into send units; IllegalMessageError for a message that brokers would refuse."""
     _check_sizes(messages, max_message_bytes)
+    # lexsort is stable: messages of one write queue keep their order.
     order = np.lexsort((messages.queue_ids, messages.topic_codes)).astype(np.int64)
     arranged = _evenly_packed(_take(messages, order))
     body_lengths = spans_of(arranged.bodies).lengths
@@ -148,9 +149,9 @@ def _take(messages: MessageBatch, order: NDArray[np.int64]) -> MessageBatch:
 
 
 def _evenly_packed(messages: MessageBatch) -> MessageBatch:
-    """Compress the bodies that are not, where a mixture would fall into many small requests.
+    """Compress the plain bodies of a mixture that would fall into many small requests.
 
-    All entries of a request are compressed alike, or none is.
+    All entries of a request are compressed alike, or none is: the flag stands in its header.
     """
     flags = messages.sys_flags
     if isinstance(flags, int) or not len(flags):
@@ -180,7 +181,7 @@ def _must_go_alone(messages: MessageBatch) -> NDArray[np.bool_]:
 
 
 def _runs(messages: MessageBatch, alone: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Stretches of messages that agree in topic, lane, system flags and in going alone."""
+    """Yield runs of messages with equal topic, write queue and system flags, alone or not."""
     count = len(messages)
     if not count:
         return

@@ -9,8 +9,8 @@ Invariants.
 - When a call returns, every message is acknowledged by its master.
 - Messages of one write queue are stored in the order of the batch: one unit of a queue is in flight
   at a time, and a unit that fails holds back those behind it.
-- A unit that names its write queue is sent there and nowhere else, however long that takes. A unit
-  for any queue moves to another broker when one fails.
+- A unit that names its write queue is sent there and nowhere else. A unit for any queue moves to
+  another broker when one fails.
 - At least once: a unit whose answer is lost is sent again, with the same unique keys, and counted
   in `unsure`. A unit that is acknowledged is never sent again.
 - Sizes are checked before anything of a part (64 MiB) is sent. Apart from that a batch is not all
