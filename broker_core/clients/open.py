@@ -32,8 +32,8 @@ _CREDENTIALS = frozenset(
 class BrokerOptions(TypedDict, total=False):
     """Keyword options of `open_broker`, beside those that it names itself.
 
-    The first eight are credentials. Brokers behind a network need them, and a store takes them too, so
-    that one call fits every address. The others belong to one kind of broker; any other kind
+    The first eight are credentials: brokers behind a network need them, and a store takes them too,
+    so that one call fits every address. The others belong to one kind of broker; any other kind
     refuses them by name.
     """
 
