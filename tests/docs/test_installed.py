@@ -32,25 +32,36 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def python(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A new environment elsewhere that has the wheel, and borrows what it depends on from here."""
-    folder = tmp_path_factory.mktemp("elsewhere") / "env"
+    return environment(tmp_path_factory.mktemp("elsewhere") / "env", dist)
+
+
+@pytest.fixture(scope="module")
+def sparkless(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same without pyspark, which is an extra."""
+    return environment(tmp_path_factory.mktemp("sparkless") / "env", dist, "pyspark", "py4j")
+
+
+def environment(folder: Path, dist: Path, *without: str) -> Path:
+    """Make an environment that has the wheel, and all packages of this one but some."""
     venv.create(folder, with_pip=False)
     python = folder / "bin" / "python"
     (wheel,) = dist.glob("*.whl")
     # The pip of this environment, working for that one, so that no network is needed.
     install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps"]
     subprocess.run([*install, "--no-index", "--quiet", str(wheel)], check=True)
-    borrow(python)
+    borrow(python, without)
     return python
 
 
-def borrow(python: Path) -> None:
+def borrow(python: Path, without: tuple[str, ...]) -> None:
     """Let an environment see the packages of this one, but not the checkout."""
     (theirs,) = python.parent.parent.glob("lib/python3*/site-packages")
     (ours,) = {Path(path) for path in sys.path if path.endswith("site-packages")}
     is_project = re.compile(r"broker_core|pyspark_rocketmq|_virtualenv|.*\.pth$")
     for entry in ours.iterdir():
         link = theirs / entry.name
-        if not is_project.match(entry.name) and not link.exists():
+        is_left_out = re.split(r"[-.]", entry.name)[0] in without
+        if not is_project.match(entry.name) and not is_left_out and not link.exists():
             link.symlink_to(entry)
 
 
@@ -89,6 +100,20 @@ def test_the_package_comes_from_the_wheel_with_types_and_command(
     assert "serve" in outside(python, tmp_path, str(python.with_name("rocketmq-broker")), "--help")
 
 
+def test_everything_but_the_source_works_without_spark(sparkless: Path, tmp_path: Path) -> None:
+    code = (
+        "import importlib.util, pyspark_rocketmq as p;"
+        "assert importlib.util.find_spec('pyspark') is None;"
+        "broker = p.open_broker('store', mode='rw', create=True);"
+        "broker.create_topic('orders'); broker.send('orders', b'hello'); broker.close();"
+        "print(p.SqlFilter('a = 1').verdicts([{'a': '1'}]))"
+    )
+    command = str(sparkless.with_name("rocketmq-broker"))
+
+    assert "['true']" in outside(sparkless, tmp_path, "-c", code)
+    assert "orders" in outside(sparkless, tmp_path, command, "topics", "list", "--broker", "store")
+
+
 def test_the_wheel_says_what_it_is(dist: Path, python: Path, tmp_path: Path) -> None:
     code = (
         "from importlib.metadata import distribution as d;"
@@ -99,6 +124,9 @@ def test_the_wheel_says_what_it_is(dist: Path, python: Path, tmp_path: Path) -> 
 
     assert facts["Name"] == "pyspark-rocketmq"
     assert facts["License-Expression"] == "Apache-2.0"
+    assert facts.get_all("Provides-Extra") == ["spark"]
+    needed = [line for line in facts.get_all("Requires-Dist") or [] if "extra ==" not in line]
+    assert not any(line.startswith("pyspark") for line in needed)
     classifiers = facts.get_all("Classifier") or []
     assert "Typing :: Typed" in classifiers
     assert "Programming Language :: Python :: 3.11" in classifiers
