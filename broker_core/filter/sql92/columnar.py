@@ -288,6 +288,8 @@ def _same(left: _Value, right: _Value) -> tuple[Mask, Mask]:
     if isinstance(left, Masks):
         if isinstance(right, Masks):
             return left.true == right.true, _NOWHERE
+        # Not symmetric, as in RocketMQ: a boolean on the left refuses a text, on the right it
+        # makes the text be read as a boolean.
         return _NOWHERE, np.bool_(isinstance(right, Column | str))
     if isinstance(right, Masks):
         return _is_true(left) == right.true if isinstance(
@@ -358,6 +360,7 @@ def _match(node: Match, value: _Value) -> Masks:
         return Masks(_NOWHERE)
     if isinstance(value, Column):
         found = _mask(_KERNELS[node.part](value.texts, node.needle))
+        # A missing property is no text: FALSE in the NOT form as well.
         return Masks(found if not node.negated else ~(found | value.absent))
     if isinstance(value, str):
         return Masks(np.bool_(PARTS[node.part](value, node.needle) != node.negated))

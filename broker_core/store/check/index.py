@@ -95,17 +95,17 @@ class IndexCheck:
         if slot_count != len(used):
             yield f"its header counts {slot_count} slots in use, {len(used)} are"
 
-    def against(self, fields: DispatchRequests) -> Iterator[str]:
+    def against(self, requests: DispatchRequests) -> Iterator[str]:
         """Yield contradictions with a stretch of the log: entries that lead to no such key."""
-        starts = fields.physical_offsets
+        starts = requests.physical_offsets
         low = int(starts[0])
-        high = int(starts[-1]) + int(fields.sizes[-1])
+        high = int(starts[-1]) + int(requests.sizes[-1])
         rows = np.flatnonzero((self._offsets >= low) & (self._offsets < high))
         if not len(rows):
             return
         at = np.minimum(np.searchsorted(starts, self._offsets[rows]), len(starts) - 1)
         is_record = starts[at] == self._offsets[rows]
-        known = _packed(fields.index_rows, fields.index_hashes.astype(np.int64))
+        known = _packed(requests.index_rows, requests.index_hashes.astype(np.int64))
         is_key = np.isin(_packed(at, self._hashes[rows]), known)
         wrong = np.flatnonzero(~(is_record & is_key))
         if len(wrong):
@@ -114,11 +114,11 @@ class IndexCheck:
                 f"entry {row + FIRST_ENTRY} has hash {int(self._hashes[row])} and physical offset "
                 f"{int(self._offsets[row])}, where no record with such a key begins"
             )
-        yield from self._times(fields, rows, at, is_record)
+        yield from self._times(requests, rows, at, is_record)
 
     def _times(
         self,
-        fields: DispatchRequests,
+        requests: DispatchRequests,
         rows: NDArray[np.intp],
         at: NDArray[np.intp],
         is_record: NDArray[np.bool_],
@@ -131,11 +131,11 @@ class IndexCheck:
             ("ends", len(self._offsets) - 1, header.end_timestamp),
         ):
             found = np.flatnonzero((rows == row) & is_record)
-            if len(found) and int(fields.store_timestamps[at[found[0]]]) != said:
-                stored = int(fields.store_timestamps[at[found[0]]])
+            if len(found) and int(requests.store_timestamps[at[found[0]]]) != said:
+                stored = int(requests.store_timestamps[at[found[0]]])
                 yield f"its header {name} at time {said}, its record at {stored}"
         # Not the first entry: RocketMQ counts its seconds from the begin time the file inherited.
-        elapsed = np.maximum((fields.store_timestamps[at] - begin) // 1000, 0)
+        elapsed = np.maximum((requests.store_timestamps[at] - begin) // 1000, 0)
         late = np.flatnonzero(is_record & (elapsed != self._seconds[rows]) & (rows > 0))
         if len(late):
             row = int(rows[int(late[0])])

@@ -18,13 +18,13 @@ from broker_core.errors import BrokerError
 from broker_core.store import config_files
 from broker_core.store.check.index import IndexCheck
 from broker_core.store.check.queue import QueueCheck
-from broker_core.store.dispatch import group_by_queue, queue_entries
 from broker_core.store.format_check import batch_topics, require_store
 from broker_core.store.index.file import list_index_files
 from broker_core.store.log.commit_log import CommitLog
 from broker_core.store.log.scan import LogScan
 from broker_core.store.queue.consume_queue import list_queues
 from broker_core.store.recovery.plan import Progress, RecoveryKind, plan
+from broker_core.store.recovery.queue_plan import records_by_queue
 from broker_core.store.settings import StoreSettings
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class _Check:
         self._settings = settings
         self._progress = progress
         self._log = CommitLog(*settings.commit_log_directories(root))
-        self._found: list[Problem] = []
+        self._unopened: list[Problem] = []
 
     def problems(self) -> Iterator[Problem]:
         """Yield everything that is wrong, the log first."""
@@ -81,14 +81,14 @@ class _Check:
         yield from self._gaps()
         queues = dict(self._queues())
         indexes = list(self._indexes())
-        yield from self._take_found()
+        yield from self._unopened
         for index in indexes:
             yield from (Problem(str(index.path), what) for what in index.structure())
         scan = LogScan(self._log, self._settings, self._log.start)
-        for fields in scan.batches():
-            self._compare_queues(fields, queues)
+        for requests in scan.batches():
+            self._compare_queues(requests, queues)
             for index in indexes:
-                yield from (Problem(str(index.path), what) for what in index.against(fields))
+                yield from (Problem(str(index.path), what) for what in index.against(requests))
             if self._progress is not None:
                 done, total = scan.end - self._log.start, self._log.capacity - self._log.start
                 self._progress(done, total)
@@ -98,7 +98,6 @@ class _Check:
             yield from (Problem(where, what) for what in examined.problems(scan.end))
         for index in indexes:
             yield from (Problem(str(index.path), what) for what in index.beyond(scan.end))
-        yield from self._take_found()
 
     def _config(self) -> Iterator[Problem]:
         for path in sorted((self._root / "config").glob("*.json")):
@@ -139,25 +138,21 @@ class _Check:
             try:
                 yield (topic, queue_id), QueueCheck(directory, self._log.start)
             except BrokerError as error:
-                self._found.append(Problem(f"queue {topic}/{queue_id}", str(error)))
+                self._unopened.append(Problem(f"queue {topic}/{queue_id}", str(error)))
 
     def _indexes(self) -> Iterator[IndexCheck]:
         for path in list_index_files(self._root / "index"):
             try:
                 yield IndexCheck(path, self._settings)
             except BrokerError as error:
-                self._found.append(Problem(str(path), str(error)))
+                self._unopened.append(Problem(str(path), str(error)))
 
-    def _compare_queues(self, fields: DispatchRequests, queues: dict[QueueKey, QueueCheck]) -> None:
-        groups = group_by_queue(
-            fields.topics, fields.topic_codes, fields.queue_ids, fields.in_queue
-        )
-        entries = queue_entries(fields, groups.rows)
-        offsets = fields.queue_offsets[groups.rows]
-        for number, queue in enumerate(groups.queues):
-            part = slice(int(groups.bounds[number]), int(groups.bounds[number + 1]))
+    def _compare_queues(
+        self, requests: DispatchRequests, queues: dict[QueueKey, QueueCheck]
+    ) -> None:
+        for queue, offsets, entries in records_by_queue(requests):
             if queue in queues:
-                queues[queue].records(offsets[part], entries[part])
+                queues[queue].records(offsets, entries)
 
     def _end_of_log(self, scan: LogScan) -> Iterator[Problem]:
         """Yield whatever follows the last valid record and should not."""
@@ -177,7 +172,3 @@ class _Check:
         except BrokerError:
             return False
         return True
-
-    def _take_found(self) -> list[Problem]:
-        taken, self._found = self._found, []
-        return taken

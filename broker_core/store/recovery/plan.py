@@ -219,8 +219,8 @@ class _Survey:
         """
         scan = LogScan(self.log, self.settings, tail.log_end)
         found: dict[QueueKey, ScannedRecords] = {}
-        for fields in scan.batches():
-            collect(found, fields)
+        for requests in scan.batches():
+            collect(found, requests)
         if scan.end != tail.pending_end:
             return None
         joined = [(queue, *records.joined()) for queue, records in found.items()]
@@ -264,8 +264,8 @@ class _Survey:
         is_normal = kind is RecoveryKind.NORMAL
         scan = LogScan(self.log, self.settings, start, suspects_tears=not is_normal)
         found: dict[QueueKey, ScannedRecords] = {}
-        for fields in scan.batches():
-            collect(found, fields)
+        for requests in scan.batches():
+            collect(found, requests)
             progress(scan.end - start, self.log.capacity - start)
         if is_normal:
             self._refuse_damage(scan, lasts)

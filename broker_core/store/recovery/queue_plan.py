@@ -18,7 +18,7 @@ recover.py carries these plans out; readers lay them over a crashed store (inspe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,16 +103,26 @@ class ScannedRecords:
         return np.concatenate(self.offsets), np.concatenate(self.entries, dtype=ENTRY)
 
 
-def collect(found: dict[QueueKey, ScannedRecords], fields: DispatchRequests) -> None:
+def collect(found: dict[QueueKey, ScannedRecords], requests: DispatchRequests) -> None:
     """Add a batch of scanned records to those of their queues."""
-    groups = group_by_queue(fields.topics, fields.topic_codes, fields.queue_ids, fields.in_queue)
-    entries = queue_entries(fields, groups.rows)
-    offsets = fields.queue_offsets[groups.rows]
+    for queue, offsets, entries in records_by_queue(requests):
+        records = found.setdefault(queue, ScannedRecords())
+        records.offsets.append(offsets)
+        records.entries.append(entries)
+
+
+def records_by_queue(
+    requests: DispatchRequests,
+) -> Iterator[tuple[QueueKey, NDArray[np.int64], NDArray[np.void]]]:
+    """Yield each queue of a batch with its records: queue offsets, and entries to expect."""
+    groups = group_by_queue(
+        requests.topics, requests.topic_codes, requests.queue_ids, requests.in_queue
+    )
+    entries = queue_entries(requests, groups.rows)
+    offsets = requests.queue_offsets[groups.rows]
     for number, queue in enumerate(groups.queues):
         part = slice(int(groups.bounds[number]), int(groups.bounds[number + 1]))
-        records = found.setdefault(queue, ScannedRecords())
-        records.offsets.append(offsets[part])
-        records.entries.append(entries[part])
+        yield queue, offsets[part], entries[part]
 
 
 def read_tail(queue: ConsumeQueue, scan_start: int) -> QueueTail:
@@ -193,6 +203,7 @@ def reconcile(
     matched = _matching(tail, offsets, entries)
     keep = tail.first + matched
     last_end = _end_of(tail.entries[matched - 1]) if matched else tail.last_end
+    # What lies before the last kept record and has no entry is of an earlier topic of that name.
     new = entries["physical_offset"] >= max(last_end, dispatch_from)
     offsets, entries = offsets[new], entries[new]
     is_whole = matched == len(tail.entries) and not tail.has_more
@@ -202,6 +213,8 @@ def reconcile(
     run = int(np.flatnonzero(np.diff(offsets, prepend=offsets[0] - 2) != 1)[-1])
     start = int(offsets[run])
     if start > keep and run == 0:
+        # A gap. The missing records lie before the scan's start, or went with deleted segments; if
+        # the log still holds what is kept, neither is true.
         if log_start is None:
             raise GapError
         if last_end > log_start:
@@ -209,6 +222,7 @@ def reconcile(
     if run > 0 and start > 0:
         # A topic that was created again starts at 0: any other break is a record that was changed.
         raise _missing(queue, int(offsets[run - 1]), start, int(entries[run]["physical_offset"]))
+    # A run that does not go on where the kept entries end is another queue of that name: they go.
     return QueuePlan(keep if start == keep else 0, start, entries[run:])
 
 

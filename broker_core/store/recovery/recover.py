@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def recover(plan: RecoveryPlan, parts: StoreComponents) -> None:
+def recover(plan: RecoveryPlan, components: StoreComponents) -> None:
     """Carry out a plan. Only the holder of the store's lock may call it."""
     if plan.kind is RecoveryKind.NONE:
         return
     log.info(
         "event=store_recovery root=%s kind=%s scan_start=%d log_end=%d queues=%d ending=%s",
-        parts.root,
+        components.root,
         plan.kind.name,
         plan.scan_start,
         plan.log_end,
@@ -40,37 +40,37 @@ def recover(plan: RecoveryPlan, parts: StoreComponents) -> None:
         plan.ending or "none",
     )
     if plan.kind in (RecoveryKind.NORMAL, RecoveryKind.ABNORMAL):
-        _cut_log(plan, parts)
+        _cut_log(plan, components)
     for queue, change in plan.queues.items():
-        parts.queues.cut(queue, change.keep)
+        components.queues.cut(queue, change.keep)
         if len(change.entries):
-            parts.queues.write(queue, change.start, change.entries)
-    if plan.index is not None and parts.index is not None:
-        _rebuild_index(plan, plan.index, parts)
-        parts.index.drop_empty()
+            components.queues.write(queue, change.start, change.entries)
+    if plan.index is not None and components.index is not None:
+        _rebuild_index(plan, plan.index, components)
+        components.index.drop_empty()
     if plan.kind in (RecoveryKind.TAKE_BACK, RecoveryKind.UNDO):
         # The marker gives the batch's extent, so the rest of a large file need not be searched.
         assert plan.tail is not None, "taking back goes by the marker"
-        parts.log.take_back(plan.log_end, plan.tail.pending_end)
+        components.log.take_back(plan.log_end, plan.tail.pending_end)
 
 
-def _cut_log(plan: RecoveryPlan, parts: StoreComponents) -> None:
+def _cut_log(plan: RecoveryPlan, components: StoreComponents) -> None:
     """Cut the log at the plan's end, durably."""
     # Synced at once: after a loss of power, bytes that were cut could otherwise lie behind records
     # written since, line up with them, and be taken for records again.
-    for path in parts.log.cut(plan.log_end):
-        parts.handles.fsync(path)
-    for directory in parts.settings.commit_log_directories(parts.root):
+    for path in components.log.cut(plan.log_end):
+        components.handles.fsync(path)
+    for directory in components.settings.commit_log_directories(components.root):
         if directory.is_dir():
-            parts.files.fsync_dir(directory)
+            components.files.fsync_dir(directory)
 
 
-def _rebuild_index(plan: RecoveryPlan, index: IndexPlan, parts: StoreComponents) -> None:
+def _rebuild_index(plan: RecoveryPlan, index: IndexPlan, components: StoreComponents) -> None:
     """Rewind the index, then index the log from the plan's offset to its end."""
-    if parts.index is None:
+    if components.index is None:
         return
     if index.rewind_to is not None:
-        parts.index.rewind(index.rewind_to)
+        components.index.rewind(index.rewind_to)
     if index.from_offset < 0:
         return
     # Retention may have deleted the segment of the last indexed record; its keys went with it, so
@@ -81,15 +81,16 @@ def _rebuild_index(plan: RecoveryPlan, index: IndexPlan, parts: StoreComponents)
     if start >= plan.log_end:
         return
     # Unverified: planning has checked what follows its scan's start, what precedes is flushed.
-    scan = LogScan(parts.read_log(), parts.settings, start, verify=False)
-    for fields in scan.batches():
+    scan = LogScan(components.read_log(), components.settings, start, verify=False)
+    for requests in scan.batches():
         # An Apache broker may have indexed its last record twice: count no further than its keys.
-        first = int(np.searchsorted(fields.index_rows, 1))
-        parts.dispatcher.put_keys(fields, skip=min(skip, first))
+        first = int(np.searchsorted(requests.index_rows, 1))
+        components.dispatcher.put_keys(requests, skip=min(skip, first))
         skip = 0
     if scan.end != plan.log_end:
+        directory = components.root / "index"
         message = (
-            f"The index in {parts.root / 'index'} was to go on at physical offset {start}, but no "
-            f"record begins there. Delete that directory; the next writer rebuilds it."
+            f"The index in {directory} was to go on at physical offset {start}, but no record "
+            f"begins there. Delete that directory; the next writer rebuilds it."
         )
-        raise CorruptRecordError(message, parts.root / "index", start)
+        raise CorruptRecordError(message, directory, start)
