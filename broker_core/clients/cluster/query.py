@@ -63,6 +63,7 @@ class ClusterQuery:
         found = self._at_offset_id(message_id)
         if found is not None and found.column("topic")[0].as_py() in topics:
             return found
+        # Brokers look unique keys up by topic, so every topic is asked, ordinary ones first.
         for topic in sorted(topics, key=_plainness):
             copies = self._by_unique_id(topic, message_id)
             if copies is not None:
@@ -109,6 +110,7 @@ class ClusterQuery:
             if answer.code == ResponseCode.SUCCESS:
                 frames = record_frames(answer.body, broker_label(broker.name, server))
                 table = _table(frames, None, broker.name)
+                # The record there may be another one: files expire, and stores are replaced.
                 is_named = pc.equal(table["offsetMsgId"], message_id.upper())
                 return table.filter(is_named) if pc.all(is_named).as_py() else None
         return None

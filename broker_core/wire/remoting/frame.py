@@ -108,6 +108,7 @@ def encode_frame(command: Command, form: HeaderForm = HeaderForm.JSON, shared: s
     '00000025 01000021 00690301 db000000 01000000 00000000 00000000 0c000574 6f706963 00000001 54'
     """
     is_json = form is HeaderForm.JSON
+    # `shared` is JSON: callers that write binary headers put all fields into the command.
     header = _json_header(command, shared) if is_json else _binary_header(command)
     total = 4 + len(header) + len(command.body)
     return _LENGTHS.pack(total, form << 24 | len(header)) + header + command.body
@@ -173,6 +174,7 @@ class FrameReader:
         while self._end - self._start >= _LENGTHS.size:
             size = self._frame_bytes()
             if size > self._end - self._start:
+                # The rest comes with later reads; into the staging buffer if it fits there.
                 if size > len(self._staging):
                     self._begin_large(size)
                 break
@@ -240,6 +242,7 @@ def _command(frame: memoryview, *, copies: bool) -> Command:
 
 
 def _read_json(header: bytes, body: Body) -> Command:
+    # raw_decode skips no blanks, and tells where the value ends: nothing may follow it.
     text = header.decode().strip()
     found, end = _FROM_JSON(text)
     if not isinstance(found, dict) or end != len(text):

@@ -129,6 +129,7 @@ class TopicRoute:
         return TopicRoute(self.topic, tuple(shares), self.brokers, names)
 
     def _may_write(self, name: str) -> bool:
+        # Absent brokers stay among the write queues, or all numbers behind theirs would shift.
         return name in self.absent or MASTER in self.broker(name).addresses
 
 

@@ -94,7 +94,7 @@ def send_request(
         "m": "true" if is_batch else "false",
         "n": queue.broker_name,
     }
-    if properties:
+    if properties:  # Servers take an empty field for a missing one, and signatures must agree.
         ext["i"] = properties
     code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2
     return Request(code, ext, body)

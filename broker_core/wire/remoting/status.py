@@ -64,6 +64,8 @@ _BY_CODE: dict[int, _Meaning] = {
 }
 _OTHER = _Meaning(BrokerError)
 
+# In this order: the first pattern that is found counts. "signature" comes before "AclException",
+# which stands in front of both kinds of remark.
 _BY_REMARK: tuple[tuple[re.Pattern[str], _Meaning], ...] = (
     (
         re.compile(r"does not support consumer to filter message by SQL92", re.IGNORECASE),

@@ -70,6 +70,8 @@ class BatchBuilder:
         """Take the next reply, and yield the batches that are full before it is in."""
         rows, size_bytes = self._rows + reply.rows, self._size_bytes + len(reply.body)
         is_large = reply.rows >= _MANY_ROWS
+        # `batch_rows` and `batch_bytes` are kept before the reply is in, so that a batch is cut
+        # between replies and its bytes need not be sliced.
         if self._rows and (is_large or rows > self.batch_rows or size_bytes > self.batch_bytes):
             yield from self.flush()
             rows, size_bytes = reply.rows, len(reply.body)
@@ -112,6 +114,8 @@ class BatchBuilder:
     def _check(self, frames: FrameBatch, first: int) -> None:
         """Raise unless records are the ones asked for, and, where nothing filters, all of them."""
         offsets = frames.offsets
+        # An answer may begin behind the offset asked for, with SUCCESS, when messages expire while
+        # they are read. Only the offsets inside of the records tell.
         if self.is_dense:
             expected = np.arange(first, frames.next_offset, dtype=np.int64)
             if not np.array_equal(offsets, expected):
@@ -144,6 +148,7 @@ class BatchBuilder:
 
 def _hole(frames: FrameBatch, wanted: NDArray[np.int64]) -> Exception:
     both = min(len(frames), len(wanted))
+    # The appended True stands for the first row that only one of the two has.
     is_wrong = np.append(frames.offsets[:both] != wanted[:both], True)
     row = int(is_wrong.argmax())
     expected = int(wanted[row]) if row < len(wanted) else frames.next_offset

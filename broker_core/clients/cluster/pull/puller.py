@@ -150,6 +150,7 @@ class Puller:
             started = connection.start_all(requests)
             self._in_flight.update(zip(started, asking, strict=True))
         connection.finish_any(self._in_flight)
+        # One read of the socket often brings several answers: take all that are there.
         done = [pending for pending in self._in_flight if pending.is_done]
         good = [self._take(self._in_flight.pop(pending), pending) for pending in done]
         return all(good)
@@ -188,6 +189,7 @@ class Puller:
         if reply is None:
             self._not_here(found)
             return None
+        # A master that is short of memory sends readers of old messages to a replica.
         self._broker_id = found.suggested_id
         return cut_behind(reply, span.end) if reply.end > span.end else reply
 
@@ -263,6 +265,7 @@ class Puller:
         max_age_s = 0.0 if self._last_failure is not None else MAX_AGE_S
         broker = self._instance.routes.find(queue.topic, max_age_s).broker(queue.broker_name)
         server = broker.replica(self._broker_id) if self._broker_id != MASTER else broker.master
+        # _leave() turns back to the master, so the id is kept over it.
         connected_id = self._broker_id
         self._leave()
         self._broker_id = self._connected_id = connected_id

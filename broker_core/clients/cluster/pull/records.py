@@ -36,6 +36,7 @@ def record_starts(body: Body) -> NDArray[np.int64]:
         if found is not None:
             return found.starts
     starts: list[int] = []
+    # Locals: this loop runs once for each record.
     append, unpack, smallest = starts.append, _SIZE.unpack_from, layout.MIN_RECORD_BYTES
     at, end = 0, len(body)
     last = end - smallest

@@ -127,6 +127,7 @@ class PullWindow(Generic[Part]):
         """Return how many spans may be in flight: one until an answer has been measured."""
         if not self._is_measured:
             return 1
+        # In bytes, not in spans: an operator may have raised the grant from 256 KiB to 16 MiB.
         by_bytes = int(self._max_bytes / max(1.0, self._answer_bytes))
         return max(2, min(self._max_in_flight, by_bytes))
 
@@ -143,6 +144,7 @@ class PullWindow(Generic[Part]):
             self._span = covered
             self._full_answers = 0
         elif covered >= self._span:
+            # Rests of short answers are shorter than a span: that they are covered proves nothing.
             self._full_answers += 1
             if self._full_answers >= _TRY_MORE_AFTER:
                 self._span *= 2

@@ -37,6 +37,7 @@ class NameServers:
     def __init__(self, servers: Sequence[Endpoint], connections: RemotingConnections) -> None:
         self._servers = tuple(servers)
         self._connections = connections
+        # Clients spread over the name servers.
         self._first = random.randrange(len(self._servers))
 
     def __str__(self) -> str:

@@ -88,9 +88,12 @@ class RouteCache:
         missing = before - frozenset(found.brokers if found else ())
         if found is not None and not missing:
             return found
+        # A second question, asked only when a broker is missing: is it down, or was the topic
+        # deleted on it?
         registered = self._name_servers.cluster().keys()
         absent = missing - registered
         if found is None:
+            # No registered broker at all: a name server that has just started knows none.
             if absent or not registered:
                 raise _all_absent(topic, absent)
             self.forget(topic)

@@ -159,6 +159,8 @@ def _evenly_packed(messages: MessageBatch) -> MessageBatch:
     changes = int(np.count_nonzero(np.diff(flags)))
     plain = (flags & layout.SysFlag.COMPRESSED) == 0
     kinds = {compression_of(int(flag)) for flag in np.unique(flags[~plain])}
+    # Each change of flags ends a request. Compressing the plain bodies pays where they are fewer
+    # than what the requests saved are worth.
     if len(kinds) != 1 or changes * _BODIES_PER_REQUEST < int(np.count_nonzero(plain)):
         return messages
     (kind,) = kinds
@@ -198,6 +200,7 @@ def _batches(
     messages: MessageBatch, start: int, stop: int, order: NDArray[np.int64], batch_bytes: int
 ) -> Iterator[SendUnit]:
     part = messages.slice(start, stop)
+    # All entries of the run at once, then cut at their bounds.
     data, bounds = encode_entries(part.bodies, part.property_texts, part.flags)
     at = 0
     while at < len(part):
