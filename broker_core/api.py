@@ -285,7 +285,7 @@ class BrokerTransactions(Protocol):
     ) -> HalfMessage:
         """Append one half message for a producer group; `end` decides it."""
 
-    def end(self, half: HalfMessage, fate: LocalTransactionState) -> None:
+    def end(self, half: HalfMessage, state: LocalTransactionState) -> None:
         """Commit a half message or roll it back; UNKNOWN leaves it to check-back."""
 
     def listen(self, group: str, listener: TransactionListener) -> None:

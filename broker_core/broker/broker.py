@@ -154,20 +154,20 @@ class EmbeddedBroker(Closing):
 
     def create_topic(self, topic: str, queues: int = 4, *, exist_ok: bool = False) -> TopicInfo:
         """Make a topic; TopicExistsError unless `exist_ok`, which leaves one as it is."""
-        self._administration.create_topic(topic, queues, exist_ok=exist_ok)
+        self._admin.create_topic(topic, queues, exist_ok=exist_ok)
         return self.describe(topic)
 
     def add_queues(self, topic: str, total: int) -> TopicInfo:
         """Let a topic have `total` queues; only growth is allowed."""
-        self._administration.add_queues(topic, total)
+        self._admin.add_queues(topic, total)
         return self.describe(topic)
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic, its queues and groups' offsets in it; its records stay in the log."""
-        self._administration.delete_topic(topic)
+        self._admin.delete_topic(topic)
 
     @property
-    def _administration(self) -> Admin:
+    def _admin(self) -> Admin:
         return Admin(self.catalog, self.writer, self._clock_ms)
 
     # Offsets
@@ -212,7 +212,7 @@ class EmbeddedBroker(Closing):
     ) -> None:
         """Record durably where a group will read next."""
         self._require(topic, queue_id, broker_name)
-        self._administration.commit_offset(group, topic, queue_id, offset)
+        self._admin.commit_offset(group, topic, queue_id, offset)
 
     def _require(self, topic: str, queue_id: int, broker_name: str | None) -> None:
         self.reader.refresh()
@@ -397,9 +397,7 @@ class EmbeddedBroker(Closing):
     @cached_property
     def transactions(self) -> Transactions:
         """The store's transactions; RequestError if the broker was opened for reading."""
-        return Transactions(
-            self.reader, self.writer, self.catalog, self._administration, self._clock_ms
-        )
+        return Transactions(self.reader, self.writer, self.catalog, self._admin, self._clock_ms)
 
     def delete_before(self, physical_offset: int) -> int:
         """Delete whole commit-log files that end at or before an offset; the new log minimum."""

@@ -1,8 +1,8 @@
-"""Catalog: which topics a store has, from its configuration and from its consume queues.
+"""Catalog: the topics that a store has, by its configuration and its consume queues; its size.
 
 A topic is known if config/topics.json lists it or if it has consume queues: brokers forget to list
 some of their own, and a store may have lost its configuration. Records of a topic that is in
-neither belong to a deleted one.
+neither belong to a deleted one (deleted_topics.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from broker_core.codec.legal_names import check_topic, is_legal_topic
 from broker_core.errors import RequestError, TopicNotFoundError
 from broker_core.store.config_files import Version, versions
 from broker_core.store.format_check import batch_queue_error, batch_queue_ids, batch_queue_topics
+from broker_core.store.index.file import list_index_files
 from broker_core.store.io.segments import is_path_part
 from broker_core.types import QueueRef, TopicInfo
 
@@ -59,7 +60,7 @@ class Catalog:
         return config
 
     def _row(self, topic: str) -> TopicConfig:
-        """A topic's configuration, also of one that we do not read."""
+        """Return a topic's configuration, also of one that we do not read."""
         self._admit(topic)
         config = self.table().topics.get(topic)
         is_batch = topic in batch_queue_topics(self._reader.root)
@@ -116,3 +117,22 @@ class Catalog:
         advice = f"did you mean {near[0]}?" if near else "create it, or list topics for the names."
         message = f"Topic {topic} does not exist in {self._reader.root}; {advice}"
         return TopicNotFoundError(message)
+
+
+def store_numbers(reader: StoreReader, catalog: Catalog) -> dict[str, int]:
+    """Return topics, queues, messages and bytes of a store, as it is now."""
+    reader.refresh()
+    log_start, log_end = reader.log_range()
+    segments = reader.log.segments
+    ranges = [reader.queue_range(*queue) for queue in reader.queues()]
+    return {
+        "topics": len(catalog.names()),
+        "queues": len(ranges),
+        "messages": sum(maximum - minimum for minimum, maximum in ranges),
+        "messagesEver": sum(maximum for _, maximum in ranges),
+        "commitLogMinOffset": log_start,
+        "commitLogMaxOffset": log_end,
+        "commitLogFiles": len(segments),
+        "commitLogFileSize": segments[0].size if segments else 0,
+        "indexFiles": len(list_index_files(reader.root / "index")),
+    }

@@ -33,8 +33,6 @@ KERNEL_MODULES = (
     "broker_core.store.dispatch_kernels",
     "broker_core.store.index.chains_kernels",
     "broker_core.store.queue.consume_queue_kernels",
-    "broker_core.broker.transactions.half_kernels",
-    "broker_core.broker.transactions.op_kernels",
     "broker_core.broker.transactions.unpack_kernels",
 )
 """Every module of kernels, by name: they lie above this one, beside their NumPy twins."""

@@ -62,9 +62,9 @@ def in_pieces(broker: EmbeddedBroker, rows: int, *, block_rows: int = 1) -> Tran
         broker.reader,
         broker.writer,
         broker.catalog,
-        broker._administration,
+        broker._admin,
         broker._clock_ms,
-        piece_rows=rows // block_rows,
+        append_rows=rows // block_rows,
         block_rows=block_rows,
     )
 

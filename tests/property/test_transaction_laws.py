@@ -162,9 +162,9 @@ def _learn(world: World, decided: dict[BatchRef, frozenset[bytes]]) -> None:
     journal = world.transactions()._tools.journal
     for owner in ("query:a", "query:b"):
         found = journal.decision(f"{owner}#")
-        if found is None or (found[0].is_done and found[0].batch in decided):
+        if found is None or (found.decision.is_done and found.decision.batch in decided):
             continue
-        decision = found[0]
+        decision = found.decision
         named = _named(world, decision)
         assert decided.get(decision.batch, named) == named, "a decision changed"
         earlier = [batch.number for batch in decided if batch.owner == owner]

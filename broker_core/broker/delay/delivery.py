@@ -1,21 +1,22 @@
-"""Delayed delivery: copies messages of the schedule topic to where they belong, once they are due.
+"""Delayed delivery: copies messages of the schedule topic to their destinations once they are due.
 
 A delayed message lies in SCHEDULE_TOPIC_XXXX, queue level - 1; its consume-queue entry carries the
-time of delivery. Messages of one level are due in their order, so each level has one place up to
+time of delivery. Messages of one level are due in their order, so each level has one offset up to
 which all is delivered: config/delayOffset.json, where Apache's broker keeps it too. There it is
 written after the fact, and a crash in between would deliver twice. So every append of copies ends
-with a record in RMQ_SYS_TRANS_BATCH_TOPIC that says how far it goes,
+with a record of the journal (transactions/decisions.py) that says how far it goes,
 
     {"kind": "delivered", "level": 3, "offset": 120}                                  TAGS = delay#3
 
 and the later of the two counts. Only losing power in the middle of an append delivers again. A
-message whose topic was deleted meanwhile is dropped, with a line in the log.
+message whose topic was deleted before it was due is dropped, with a line in the log.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,8 @@ import numpy as np
 
 from broker_core.broker.offsets import delay_document, load_delay_offsets
 from broker_core.broker.transactions.decisions import Delivered
-from broker_core.broker.transactions.half import real_route
-from broker_core.broker.transactions.settle import PIECE_BYTES, PIECE_ROWS, SettledElsewhereError
+from broker_core.broker.transactions.half import real_destinations
+from broker_core.broker.transactions.settle import APPEND_BYTES, APPEND_ROWS, SettledElsewhereError
 from broker_core.codec.fields import locate
 from broker_core.codec.property_names import HALF_TOPIC, SCHEDULE_TOPIC
 from broker_core.codec.record_copy import Destinations, copy_records
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from broker_core.store.writer import StoreWriter
 
 DELAY_OFFSETS_FILE = Path("config") / "delayOffset.json"
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class DelayedDelivery:
@@ -61,7 +62,7 @@ class DelayedDelivery:
         self._clock_ms = clock_ms
 
     def deliver_due(self) -> int:
-        """Deliver everything that is due now; how many messages that were, dropped ones not."""
+        """Deliver everything that is due now; return how many messages, without dropped ones."""
         delivered = 0
         known = load_delay_offsets(self._reader.root / DELAY_OFFSETS_FILE)
         reached = dict(known)
@@ -78,69 +79,70 @@ class DelayedDelivery:
         return delivered
 
     def _count_due(self, level: int, start: int, end: int, delay_ms: int) -> int:
-        """How many messages of a level are due, from `start` on; those behind are not looked at."""
+        """Return how many messages of a level are due, from `start` on."""
         now = self._clock_ms()
-        for at in range(start, end, PIECE_ROWS):
-            stop = min(at + PIECE_ROWS, end)
+        for at in range(start, end, APPEND_ROWS):
+            stop = min(at + APPEND_ROWS, end)
             times = self._reader.entries(SCHEDULE_TOPIC, level - 1, at, stop)["tags_code"]
-            # Later than any delay allows: the clock was set back since, and nobody wants to wait.
+            # Later than any delay allows: the clock was set back since, so do not wait for it.
             is_due = (times <= now) | (times > now + delay_ms)
             if not is_due.all():
                 return at - start + int(is_due.argmin())
         return end - start
 
     def _deliver(self, level: int, start: int, stop: int) -> int:
+        """Append the copies of a level's messages; return how many."""
         count = 0
-        frames_of_level = self._reader.frames(
+        due = self._reader.frames(
             SCHEDULE_TOPIC,
             level - 1,
             start,
             stop,
-            batch_rows=PIECE_ROWS,
-            batch_bytes=PIECE_BYTES,
+            batch_rows=APPEND_ROWS,
+            batch_bytes=APPEND_BYTES,
         )
-        for frames in frames_of_level:
-            before = self._journal.delivered(level)
-
-            def is_still_so(before: int = before) -> None:
-                if self._journal.delivered(level) != before:
-                    raise SettledElsewhereError
-
+        for frames in due:
+            delivered = self._journal.delivered(level)
             copies = self._copies(frames)
             word = self._journal.records(
                 [Delivered(level, frames.next_offset)],
                 self._clock_ms(),
                 self._writer.settings.store_host,
             )
+            whole = Batch.join([copies, Batch.of_messages(word)])
             try:
-                whole = Batch.join([copies, Batch.of_messages(word)])
-                self._writer.append(whole, guard=is_still_so)
+                self._writer.append(whole, guard=partial(self._require_at, level, delivered))
             except SettledElsewhereError:
                 return count  # another process is delivering
             count += len(copies)
         return count
 
+    def _require_at(self, level: int, delivered: int) -> None:
+        """Raise SettledElsewhereError if a level was delivered further. Runs under the lock."""
+        if self._journal.delivered(level) != delivered:
+            raise SettledElsewhereError
+
     def _copies(self, frames: FrameBatch) -> Batch:
-        """Messages as they were sent: their own topic and queue, properties as they are stored."""
+        """Return messages as they were sent: to their own topic and queue, properties unchanged."""
         fields = locate(frames)
-        route = real_route(fields)
-        wanted = np.array([self._is_wanted(topic) for topic in route.topics])[route.topic_codes]
+        to = real_destinations(fields)
+        wanted = np.array([self._is_wanted(topic) for topic in to.topics])[to.topic_codes]
         if not wanted.all():
             return self._copies(frames.select(wanted)) if wanted.any() else _nothing()
-        texts = fields.properties
-        return Batch.of_copies(copy_records(fields, route, texts, transaction=None), route)
+        return Batch.of_copies(copy_records(fields, to, fields.properties, transaction=None), to)
 
     def _is_wanted(self, topic: str) -> bool:
         if topic == HALF_TOPIC:
-            return False  # as with RocketMQ: one that came here by mistake, nobody could decide it
+            return False  # as with RocketMQ: came here by mistake, and no producer could end it
         try:
             self._catalog.config(topic)
         except TopicNotFoundError:
-            _LOG.warning("event=delayed_dropped topic=%s: it does not exist any more", topic)
+            log.warning("event=delayed_dropped topic=%s reason=topic_not_found", topic)
             return False
         return True
 
     def _save(self, reached: dict[int, int]) -> None:
+        """Write how far each level is delivered, unless another process came further."""
         with self._writer.turn("save delivered delays") as parts:
             path = self._reader.root / DELAY_OFFSETS_FILE
             known = load_delay_offsets(path)

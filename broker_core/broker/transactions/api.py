@@ -1,11 +1,14 @@
-"""Transactions of one store: single messages as RocketMQ's clients know them, and whole batches.
+"""Transactions of one store, as callers see them: single messages, whole batches, check-back.
 
-A message that is prepared is durable and invisible (half_messages.py) until it is ended: committed,
-rolled back, or left open to be asked about (check_back.py). A batch is prepared by many and decided
-by one (decisions.py). The topics this needs are created when they are first used.
+This is `broker.transactions` of a broker over local files (`BrokerTransactions` in
+broker_core/api.py says what holds for every kind). The package's docstring tells how a batch is
+committed exactly once.
 
-Embedded brokers have no clock of their own, so check-back and the delivery of delayed messages run
-along with commits, as often as they should.
+    batches           prepare_batch, commit_batch, abort_batch     commit.py and what it names
+    single messages   prepare, end                                 half.py, settle.py
+    services          check_back, deliver_due                      check_back.py, delay/delivery.py
+
+The system topics this needs are created when they are first used.
 """
 
 from __future__ import annotations
@@ -24,11 +27,10 @@ from broker_core.broker.transactions.commit import BatchCommits, BatchTools
 from broker_core.broker.transactions.half import as_halves
 from broker_core.broker.transactions.half_blocks import BLOCK_ROWS
 from broker_core.broker.transactions.journal import DecisionJournal
-from broker_core.broker.transactions.op import OP_QUEUE
-from broker_core.broker.transactions.resolved import ResolvedHalves
+from broker_core.broker.transactions.op import OP_QUEUE, SettledHalves
 from broker_core.broker.transactions.settle import (
-    PIECE_BYTES,
-    PIECE_ROWS,
+    APPEND_BYTES,
+    APPEND_ROWS,
     HalfSettler,
     SettledElsewhereError,
 )
@@ -77,30 +79,32 @@ TOPICS = (HALF_TOPIC, OP_TOPIC, BATCH_TOPIC, DISCARD_TOPIC)
 
 
 class Transactions:
-    """See the module. Not thread-safe; several processes may each have one."""
+    """The transactions of one store. Not thread-safe; each process may have its own."""
 
     def __init__(
         self,
         reader: StoreReader,
         writer: StoreWriter,
         catalog: Catalog,
-        administration: Admin,
+        admin: Admin,
         clock_ms: Callable[[], int],
         *,
-        piece_rows: int = PIECE_ROWS,
-        piece_bytes: int = PIECE_BYTES,
+        append_rows: int = APPEND_ROWS,
+        append_bytes: int = APPEND_BYTES,
         block_rows: int = BLOCK_ROWS,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._catalog = catalog
-        self._administration = administration
+        self._admin = admin
         self._clock_ms = clock_ms
         self._tools = BatchTools(
             reader,
             writer,
             DecisionJournal(reader),
-            HalfSettler(reader, writer, clock_ms, piece_rows=piece_rows, piece_bytes=piece_bytes),
+            HalfSettler(
+                reader, writer, clock_ms, append_rows=append_rows, append_bytes=append_bytes
+            ),
             lambda: read_progress(reader.root).half_offset,
             clock_ms,
             block_rows,
@@ -116,7 +120,7 @@ class Transactions:
     # Batches
 
     def is_batch_decided(self, batch: BatchRef) -> bool:
-        """Whether a batch, or a later one of its owner, is committed: it need not be prepared."""
+        """Return True if a batch, or a later one of its owner, is decided and needs no work."""
         return self._commits.is_decided(batch)
 
     def prepare_batch(
@@ -146,7 +150,7 @@ class Transactions:
         is_first: bool,
         flush: str | None = None,
     ) -> Prepared:
-        """The same for messages that are encoded already, as those from another machine are."""
+        """Store messages as `prepare_batch` does; these came encoded, from another machine."""
         self._require_topics()
         return self._commits.prepare(batch, attempt, records, is_first=is_first, flush=flush)
 
@@ -161,11 +165,13 @@ class Transactions:
     ) -> BatchOutcome:
         """Commit what some attempts prepared; once, however often it is asked for.
 
-        When it returns, all of it is visible. `keep` False: nobody will ask for this batch again
-        once this returns. IllegalTransitionError if part of it was rolled back meanwhile.
+        When it returns, all of it is visible. `keep` False: this batch will not be asked for again
+        once this returns. IllegalTransitionError if part of it was rolled back in between.
         """
         outcome = self._commits.commit(batch, receipts, run=run, keep=keep, flush=flush)
-        self.look_after()
+        # Not part of the commit. An embedded broker has no thread that could run services by the
+        # clock, and a store that only a Spark query writes to must be looked after all the same.
+        self._run_due_services()
         return outcome
 
     def abort_batch(
@@ -175,7 +181,7 @@ class Transactions:
         self._commits.abort(batch, receipts, flush=flush)
 
     def keep_decisions(self, physical_offset: int) -> None:
-        """Carry decisions that are still needed out of the part of the log that will be deleted."""
+        """Append again the decisions that are still needed from a part of the log to be deleted."""
         needed = self._tools.journal.needed(physical_offset)
         if needed:
             host = self._writer.settings.store_host
@@ -194,7 +200,7 @@ class Transactions:
         properties: Mapping[str, str] | None = None,
         queue_id: int | None = None,
     ) -> HalfMessage:
-        """Append one half message for a producer group; `end` decides it."""
+        """Append one half message for a producer group; `end` settles it."""
         self._require_topics()
         config = self._catalog.config(topic)
         self._turn += 1
@@ -204,6 +210,7 @@ class Transactions:
         stored |= {TRANSACTION_PREPARED: "true", PRODUCER_GROUP: group, TRANSACTION_ID: key}
         message = single_message(topic, queue, body, stored, self._clock_ms())
         host = self._writer.settings.store_host
+        # Read before the append: op messages before this offset can't be about this one.
         since = self._reader.queue_range(OP_TOPIC, OP_QUEUE)[1]
         placed = self._writer.append(replace(as_halves(message), store_host=host))
         return HalfMessage(
@@ -216,30 +223,31 @@ class Transactions:
             LogicalOffset(since),
         )
 
-    def end(self, half: HalfMessage, fate: LocalTransactionState) -> None:
+    def end(self, half: HalfMessage, state: LocalTransactionState) -> None:
         """Commit a half message or roll it back; UNKNOWN leaves it to check-back.
 
         UnknownTransactionError if it is none of the group's, IllegalTransitionError if it is
-        decided already, or was given up.
+        settled already: committed, rolled back or given up.
         """
         self._require_half(half)
-        if fate is LocalTransactionState.UNKNOWN:
+        if state is LocalTransactionState.UNKNOWN:
             return
         offsets = np.array([half.half_offset], dtype=np.int64)
-        fates = ResolvedHalves(self._reader, half.since)
-        settling = self._tools.settling
-        is_commit = fate is LocalTransactionState.COMMIT
-        settlement = next(settling.commits(offsets)) if is_commit else settling.settlement(offsets)
+        settled = SettledHalves(self._reader, half.since)
+        settler = self._tools.settler
+        is_commit = state is LocalTransactionState.COMMIT
+        settlement = next(settler.commits(offsets)) if is_commit else settler.settlement(offsets)
         try:
-            settling.settle(settlement, fates)
+            settler.settle(settlement, settled)
         except SettledElsewhereError as error:
             message = (
-                f"Transaction {half.transaction_id} of group {half.group} can't {fate.value}: half "
-                f"message {half.half_offset} is decided already, or was given up."
+                f"Transaction {half.transaction_id} of group {half.group} can't {state.value}: "
+                f"half message {half.half_offset} is decided already, or was given up."
             )
             raise IllegalTransitionError(message) from error
 
     def _require_half(self, half: HalfMessage) -> None:
+        """Raise unless a handle is that of a half message which this broker may settle."""
         where = f"half message {half.half_offset} at physical offset {half.physical_offset}"
         try:
             record = self._reader.record_at(half.physical_offset)
@@ -254,12 +262,14 @@ class Transactions:
             )
             raise UnknownTransactionError(message)
         if half.half_offset < self._tools.checked_to():
-            fates = ResolvedHalves(self._reader, half.since)
-            if not fates.are_decided(np.array([half.half_offset])).any():
+            # Passed by check-back without an op message: Apache's broker put it back as a copy,
+            # and asks about that one.
+            settled = SettledHalves(self._reader, half.since)
+            if not settled.are_settled(np.array([half.half_offset])).any():
                 message = f"Check-back of another broker took over {where}; it answers for it now."
                 raise IllegalTransitionError(message)
 
-    # Check-back
+    # Services
 
     def listen(self, group: str, listener: TransactionListener) -> None:
         """Let a listener answer for a producer group's half messages when they are checked."""
@@ -272,13 +282,17 @@ class Transactions:
         return self._check_back.round(self._last_round_ms)
 
     def deliver_due(self) -> int:
-        """Deliver the delayed messages that are due; how many that were."""
+        """Deliver the delayed messages that are due; return how many."""
         self._require_topics()
         self._last_delivery_ms = self._clock_ms()
         return self._delivery.deliver_due()
 
-    def look_after(self) -> None:
-        """What a broker does by itself, for one that has no thread: as often as it should."""
+    def _run_due_services(self) -> None:
+        """Run check-back and delayed delivery of the whole store, if their intervals are over.
+
+        A server runs both by the clock (service/main.py). For an embedded broker this is the only
+        time they run by themselves: its first commit, and then at most once an interval.
+        """
         if self._is_due(self._last_round_ms, self._writer.settings.transaction_check_interval_ms):
             self.check_back()
         if self._is_due(self._last_delivery_ms, _DELIVERY_INTERVAL_MS):
@@ -299,29 +313,27 @@ class Transactions:
         return CheckBack(self._tools, self._commits, policy, self._ask)
 
     def _ask(self, offsets: NDArray[np.int64], since: int) -> None:
-        """Ask listeners about half messages that were just put back."""
-        for frames in self._tools.settling.frames(offsets):
-            for place in (frames.starts + (frames.origin or 0)).tolist():
-                record = self._reader.record_at(place)
-                listener = self._listeners.get(record.property_map.get(PRODUCER_GROUP, ""))
-                if listener is not None:
-                    half = half_of(record, since)
-                    self.end(
-                        half,
-                        listener.check_local_transaction(
-                            half, record.plain_body, record.property_map
-                        ),
-                    )
+        """Ask listeners about half messages that were just put back, and end them accordingly."""
+        for frames in self._tools.settler.frames(offsets):
+            for physical_offset in (frames.starts + (frames.origin or 0)).tolist():
+                self._ask_about(self._reader.record_at(physical_offset), since)
+
+    def _ask_about(self, record: Record, since: int) -> None:
+        properties = record.property_map
+        listener = self._listeners.get(properties.get(PRODUCER_GROUP, ""))
+        if listener is not None:
+            half = half_of(record, since)
+            self.end(half, listener.check_local_transaction(half, record.plain_body, properties))
 
     def _require_topics(self) -> None:
         known = self._catalog.table().topics
         for topic in TOPICS:
             if topic not in known:
-                self._administration.create_topic(topic, 1, exist_ok=True)
+                self._admin.create_topic(topic, 1, exist_ok=True)
 
 
 def half_of(record: Record, since: int) -> HalfMessage:
-    """The handle of a half message that was read back from the log."""
+    """Return the handle of a half message that was read back from the log."""
     properties = record.property_map
     try:
         return HalfMessage(

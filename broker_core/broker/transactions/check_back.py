@@ -1,20 +1,21 @@
-"""Check-back, carried out: one round over the half messages that are still open.
+"""Check-back: one round over the half messages that are still open.
 
 A round reads from where the last one came to (the offsets of the group CID_RMQ_SYS_TRANS in
 config/consumerOffset.json, where Apache's broker keeps them too), finds what no op message settles,
-and does what the plan (check_back.py) says. Whatever it does to a half message, it writes the op
-message that settles it in the same append, so that no crash and no other broker's round can do it
-twice; and each append looks first, under the lock, whether someone else was faster.
+and does what the plan (check_back_plan.py, the pure half of this file) says. Whatever it does to a
+half message, it writes the op message that settles it in the same append (settle.py), so that no
+crash and no other broker's round can do it twice.
 
-With nothing open a round costs a few reads. Embedded brokers run one every so often when they
-write; a server runs them by the clock.
+With nothing open a round costs a few reads. A server runs rounds by the clock; an embedded broker,
+which has no thread, runs one along with a commit when one is due (api.py).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,8 +36,7 @@ from broker_core.broker.transactions.check_back_plan import (
 )
 from broker_core.broker.transactions.decisions import stream_tag
 from broker_core.broker.transactions.half import HALF_QUEUE, give_up, put_back
-from broker_core.broker.transactions.op import OP_QUEUE, listed_halves
-from broker_core.broker.transactions.resolved import ResolvedHalves
+from broker_core.broker.transactions.op import OP_QUEUE, SettledHalves, listed_halves
 from broker_core.broker.transactions.settle import SettledElsewhereError
 from broker_core.codec.decode import property_columns
 from broker_core.codec.fields import locate
@@ -62,11 +62,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.broker.transactions.commit import BatchCommits, BatchTools
+    from broker_core.broker.transactions.decisions import BatchAttempt
+    from broker_core.broker.transactions.settle import Guard
     from broker_core.codec.frames import FrameBatch
+    from broker_core.types import AppendResult
 
 Asking = Callable[["NDArray[np.int64]", int], None]
 """Asks producers about half messages that were just put back: their offsets, and an offset of the
-op queue before which nothing can have decided them."""
+op queue before which nothing can have settled them."""
+Action = Callable[["NDArray[np.int64]", int], int]
+"""Does a step to half messages, given an offset of the op queue before which nothing can have
+settled them. Returns how many it did, the first of them: what is left waits for the next round."""
 
 _COLUMNS = (
     UNIQ_KEY,
@@ -74,12 +80,12 @@ _COLUMNS = (
     CHECK_IMMUNITY_TIME,
     TRANSACTION_PREPARED_QUEUE_OFFSET,
 )
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class _Listing:
-    """What the op queue settles from `start` on: half message listed[i] by op listing[i]."""
+    """All that the op queue settles from `start` on: half message listed[i] by op listing[i]."""
 
     start: int
     end: int
@@ -95,12 +101,16 @@ class CheckBack:
     ) -> None:
         self._tools = tools
         self._reader = tools.reader
+        self._journal = tools.journal
+        self._settler = tools.settler
         self._commits = commits
         self._policy = policy
         self._ask = ask
 
     def round(self, now_ms: int) -> CheckBackReport:
         """Look at everything that is open, and do what can be done about it now."""
+        # Progress and ops are read without the lock. That is safe: a half message that is settled
+        # after this look is seen by the append that would settle it again.
         progress = read_progress(self._reader.root)
         start, end = self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)
         ops = self._listing(progress.op_offset)
@@ -109,9 +119,10 @@ class CheckBack:
         steps = plan(halves, now_ms, self._policy)
         done = np.zeros(len(halves), dtype=np.bool_)
         for step, action in self._actions().items():
-            rows = steps == step
-            if rows.any():
-                done[rows] = action(halves.offsets[rows], ops.end)
+            rows = np.flatnonzero(steps == step)
+            if len(rows):
+                count = action(halves.offsets[rows], ops.end)
+                done[rows[:count]] = True
         waiting = halves.offsets[~done]
         self._save(advance(end, ops.end, waiting, ops.listed, ops.listing), progress)
         counts = {step: int((done & (steps == step)).sum()) for step in Step}
@@ -126,6 +137,7 @@ class CheckBack:
     # Looking
 
     def _listing(self, since: int) -> _Listing:
+        """Read all op messages from `since` on."""
         start, end = self._reader.queue_range(OP_TOPIC, OP_QUEUE)
         first = min(max(start, since), end)
         found = [
@@ -139,7 +151,8 @@ class CheckBack:
         return _Listing(first, end, listed, listing)
 
     def _open_halves(self, offsets: NDArray[np.int64], settled: NDArray[np.int64]) -> OpenHalves:
-        parts = [self._columns(frames, settled) for frames in self._tools.settling.frames(offsets)]
+        """Read what the plan needs to know of open half messages."""
+        parts = [self._columns(frames, settled) for frames in self._settler.frames(offsets)]
         return OpenHalves(
             *(
                 np.concatenate([part[column] for part in parts] or [offsets[:0]])
@@ -150,7 +163,7 @@ class CheckBack:
     def _columns(
         self, frames: FrameBatch, settled: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], ...]:
-        """What the plan needs to know of some half messages, in the order of OpenHalves."""
+        """Return the columns of OpenHalves for some half messages, in its order."""
         found = locate(frames)
         texts = property_columns(frames, _COLUMNS)
         immunity = _numbers(texts[CHECK_IMMUNITY_TIME], NOT_IMMUNE)
@@ -167,30 +180,30 @@ class CheckBack:
         )
 
     def _verdicts(self, offsets: NDArray[np.int64], keys: pa.Array) -> NDArray[np.int64]:
-        """What the journal says of half messages, by the attempt that their keys begin with."""
-        prefixes = pc.utf8_slice_codeunits(keys, 0, MAKER_CHARS).fill_null("")
-        coded = pc.dictionary_encode(prefixes)
+        """Return what the journal says of half messages, by the attempt their keys begin with."""
+        coded = pc.dictionary_encode(_attempt_ids(keys).fill_null(""))
         codes = coded.indices.to_numpy()
         verdicts = np.full(len(offsets), Verdict.UNKNOWN, dtype=np.int64)
-        for code, prefix in enumerate(coded.dictionary.to_pylist()):
-            attempt = self._tools.journal.attempt(prefix)
-            if attempt is None:
-                continue
-            rows = codes == code
-            found = self._tools.journal.decision(stream_tag(attempt.batch))
-            if found is None or found[0].batch.number < attempt.batch.number:
-                verdicts[rows] = Verdict.UNDECIDED
-                continue
-            is_same = found[0].batch == attempt.batch and not found[0].is_done
-            named = found[0].names(offsets[rows]) & is_same
-            verdicts[rows] = np.where(named, Verdict.COMMITTED, Verdict.DROPPED)
+        for code, attempt_id in enumerate(coded.dictionary.to_pylist()):
+            attempt = self._journal.attempt(attempt_id)
+            if attempt is not None:
+                rows = codes == code
+                verdicts[rows] = self._verdicts_of(attempt, offsets[rows])
         return verdicts
+
+    def _verdicts_of(self, attempt: BatchAttempt, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what the journal says of half messages of one attempt."""
+        found = self._journal.decision(stream_tag(attempt.batch))
+        if found is None or not found.decision.supersedes(attempt.batch):
+            return np.full(len(offsets), Verdict.UNDECIDED, dtype=np.int64)
+        # A decision that is done settled all that it named: what is still open is not of it.
+        is_unfinished = found.decision.batch == attempt.batch and not found.decision.is_done
+        is_named = found.decision.names(offsets) & is_unfinished
+        return np.where(is_named, Verdict.COMMITTED, Verdict.DROPPED)
 
     # Doing
 
-    def _actions(
-        self,
-    ) -> Mapping[Step, Callable[[NDArray[np.int64], int], NDArray[np.bool_]]]:
+    def _actions(self) -> Mapping[Step, Action]:
         return {
             Step.FINISH: self._finish,
             Step.ROLL_BACK: self._roll_back,
@@ -198,86 +211,83 @@ class CheckBack:
             Step.GIVE_UP: self._give_up,
         }
 
-    def _finish(self, offsets: NDArray[np.int64], since: int) -> NDArray[np.bool_]:
+    def _finish(self, offsets: NDArray[np.int64], since: int) -> int:
         """Finish the decisions that name these; each settles all that it names."""
         del since
-        for frames in self._tools.settling.frames(offsets):
+        for frames in self._settler.frames(offsets):
             keys = property_columns(frames, [UNIQ_KEY])[UNIQ_KEY]
-            prefixes = pc.utf8_slice_codeunits(keys, 0, MAKER_CHARS)
-            for prefix in pc.unique(prefixes).to_pylist():
-                attempt = self._tools.journal.attempt(prefix)
-                found = attempt and self._tools.journal.decision(stream_tag(attempt.batch))
-                if found and not found[0].is_done:
-                    _LOG.info("finishing a committed batch: batch=%s", found[0].batch)
-                    self._commits.finish(*found)
-        return np.ones(len(offsets), dtype=np.bool_)
+            for attempt_id in pc.unique(_attempt_ids(keys)).to_pylist():
+                attempt = self._journal.attempt(attempt_id)
+                found = attempt and self._journal.decision(stream_tag(attempt.batch))
+                if found and not found.decision.is_done:
+                    log.info("event=batch_finished_by_check_back batch=%s", found.decision.batch)
+                    self._commits.finish(found)
+        return len(offsets)
 
-    def _roll_back(self, offsets: NDArray[np.int64], since: int) -> NDArray[np.bool_]:
-        # Decisions are final: nothing can make these part of a batch any more.
-        return self._settle_in_pieces(offsets, since, lambda _: [])
+    def _roll_back(self, offsets: NDArray[np.int64], since: int) -> int:
+        """Settle half messages without a copy."""
+        # Decisions are final: nothing can make these part of a batch any more. So no guard.
+        return sum(count for count, _ in self._settle(offsets, since, lambda _: []))
 
-    def _give_up(self, offsets: NDArray[np.int64], since: int) -> NDArray[np.bool_]:
-        _LOG.warning("giving up half messages that nobody decided: count=%d", len(offsets))
+    def _give_up(self, offsets: NDArray[np.int64], since: int) -> int:
+        """Copy half messages to the discard topic."""
+        log.warning("event=half_messages_given_up count=%d", len(offsets))
+        guard = partial(self._require_journal_end, self._journal.end())
+        return sum(count for count, _ in self._settle(offsets, since, self._discarded, guard))
 
-        def copies(piece: NDArray[np.int64]) -> list[Batch]:
-            return [
-                Batch.of_copies(
-                    give_up(frames), Destinations.to_queue(DISCARD_TOPIC, 0, len(frames))
-                )
-                for frames in self._tools.settling.frames(piece)
-            ]
+    def _discarded(self, offsets: NDArray[np.int64]) -> list[Batch]:
+        return [
+            Batch.of_copies(give_up(frames), Destinations.to_queue(DISCARD_TOPIC, 0, len(frames)))
+            for frames in self._settler.frames(offsets)
+        ]
 
-        journal = self._tools.journal
-        before = journal.end()
+    def _require_journal_end(self, end: int) -> None:
+        """Raise SettledElsewhereError if a batch was decided since. Runs under the store's lock."""
+        if self._journal.end() != end:
+            raise SettledElsewhereError
 
-        def is_still_so() -> None:
-            if journal.end() != before:
-                raise SettledElsewhereError
+    def _ask_about(self, offsets: NDArray[np.int64], since: int) -> int:
+        """Put half messages back, counted, then ask about the new ones."""
+        done = 0
+        for count, placed in self._settle(offsets, since, self._put_back):
+            done += count
+            self._ask(placed.queue_offsets[:count], since)
+        return done
 
-        return self._settle_in_pieces(offsets, since, copies, is_still_so)
+    def _put_back(self, offsets: NDArray[np.int64]) -> list[Batch]:
+        copies = []
+        for frames in self._settler.frames(offsets):
+            checks = _numbers(property_columns(frames, _COLUMNS)[TRANSACTION_CHECK_TIMES], 0)
+            counted = [{TRANSACTION_CHECK_TIMES: str(number + 1)} for number in checks.tolist()]
+            to_half = Destinations.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames))
+            copies.append(Batch.of_copies(put_back(frames, counted), to_half))
+        return copies
 
-    def _settle_in_pieces(
+    def _settle(
         self,
         offsets: NDArray[np.int64],
         since: int,
         copies: Callable[[NDArray[np.int64]], list[Batch]],
-        guard: Callable[[], None] | None = None,
-    ) -> NDArray[np.bool_]:
-        """Settle half messages as far as nothing about them changes meanwhile."""
-        fates = ResolvedHalves(self._reader, since)
-        done = np.zeros(len(offsets), dtype=np.bool_)
-        for piece in self._tools.settling.pieces(offsets):
-            try:
-                settlement = self._tools.settling.settlement(piece, copies(piece))
-                self._tools.settling.settle(settlement, fates, guard=guard)
-            except SettledElsewhereError:
-                break  # the next round sees what has changed
-            done[int(done.sum()) :][: len(piece)] = True
-        return done
+        guard: Guard | None = None,
+    ) -> Iterator[tuple[int, AppendResult]]:
+        """Settle half messages with copies; yield after each append how many, and where it lies.
 
-    def _ask_about(self, offsets: NDArray[np.int64], since: int) -> NDArray[np.bool_]:
-        """Put half messages back, counted, then ask about the new ones."""
-        fates = ResolvedHalves(self._reader, since)
-        done = np.zeros(len(offsets), dtype=np.bool_)
-        for piece in self._tools.settling.pieces(offsets):
-            parts = []
-            for frames in self._tools.settling.frames(piece):
-                counts = _numbers(property_columns(frames, _COLUMNS)[TRANSACTION_CHECK_TIMES], 0)
-                again = [{TRANSACTION_CHECK_TIMES: str(count + 1)} for count in counts.tolist()]
-                route = Destinations.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames))
-                parts.append(Batch.of_copies(put_back(frames, again), route))
+        It ends early if another process settles or decides first: the next round sees what has
+        changed.
+        """
+        settled = SettledHalves(self._reader, since)
+        for portion in self._settler.split(offsets):
+            settlement = self._settler.settlement(portion, copies(portion))
             try:
-                settlement = self._tools.settling.settlement(piece, parts)
-                placed = self._tools.settling.settle(settlement, fates)
+                placed = self._settler.settle(settlement, settled, guard=guard)
             except SettledElsewhereError:
-                break
-            done[int(done.sum()) :][: len(piece)] = True
-            self._ask(placed.queue_offsets[: len(piece)], since)
-        return done
+                return
+            yield len(portion), placed
 
     # Progress
 
     def _save(self, reached: CheckBackProgress, before: CheckBackProgress) -> None:
+        """Write how far a round came, unless another process came further."""
         if reached == before:
             return
         with self._tools.writer.turn("save the progress of check-back") as parts:
@@ -292,7 +302,7 @@ class CheckBack:
 
 
 def read_progress(root: Path) -> CheckBackProgress:
-    """How far check-back came, ours or Apache's; 0 where it never ran."""
+    """Return how far check-back came, ours or Apache's; 0 where it never ran."""
     offsets = load_consumer_offsets(root)
     return CheckBackProgress(
         offsets.of(TRANSACTION_GROUP, HALF_TOPIC).get(HALF_QUEUE, 0),
@@ -300,8 +310,13 @@ def read_progress(root: Path) -> CheckBackProgress:
     )
 
 
+def _attempt_ids(keys: pa.Array) -> pa.Array:
+    """Return what unique keys begin with: of a batch's half messages, the attempt's id."""
+    return pc.utf8_slice_codeunits(keys, 0, MAKER_CHARS)
+
+
 def _numbers(texts: pa.Array, otherwise: int) -> NDArray[np.int64]:
-    """A column of decimal text as numbers; what is none is `otherwise`."""
+    """Return a column of decimal text as numbers; what is none is `otherwise`."""
     is_number = pc.match_substring_regex(texts, r"^[0-9]{1,15}$").fill_null(False)
     digits = pc.if_else(is_number, texts, pa.scalar(str(otherwise)))
     numbers: NDArray[np.int64] = digits.cast(pa.int64()).to_numpy(zero_copy_only=False)

@@ -1,13 +1,15 @@
-"""Check-back: what becomes of half messages that nobody has decided. Pure: values in, plan out.
+"""The plan of check-back: what to do with each open half message. Pure: values in, steps out.
 
-RocketMQ asks the producer of a half message that stays undecided: after `transactionTimeOut`, then
-every `transactionCheckInterval`, at most `transactionCheckMax` times; then the message is given up.
-Each time it is asked about, it is put back as a new half message that carries the count.
+check_back.py reads the values and carries the steps out.
 
-Half messages of a batch (decisions.py) are different: the log itself knows their fate. As long as
-their batch is not decided they may be part of one that is still being prepared, so they are given
-`batch_patience_ms`, and as many checks after that as any other; then they are given up too, without
-having been put back.
+RocketMQ asks the producer of a half message that stays open: after `transactionTimeOut`, then every
+`transactionCheckInterval`, at most `transactionCheckMax` times; then the message is given up. Each
+time it is asked about, it is put back as a new half message that carries the count.
+
+Half messages of a batch (decisions.py) are different: the log itself knows what becomes of them. As
+long as their batch is not decided they may be part of one that is still being prepared, so they are
+given `batch_patience_ms`, and as many checks after that as any other; then they are given up too,
+without having been put back.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ NOT_IMMUNE = -1
 
 
 class Verdict(IntEnum):
-    """What the log says of a half message that no op message settles."""
+    """The log's word on a half message that no op message settles."""
 
     UNKNOWN = 0  # not of a batch: only its producer can say
     UNDECIDED = 1  # of a batch that is not decided
@@ -34,7 +36,7 @@ class Verdict(IntEnum):
 
 
 class Step(IntEnum):
-    """What to do with a half message."""
+    """A thing to do with a half message."""
 
     WAIT = 0
     FINISH = 1  # finish the decision that names it
@@ -45,7 +47,7 @@ class Step(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckPolicy:
-    """How patient check-back is; RocketMQ's names and defaults where it has them."""
+    """The patience of check-back; RocketMQ's names and defaults where it has them."""
 
     timeout_ms: int = 6_000
     interval_ms: int = 30_000
@@ -56,7 +58,7 @@ class CheckPolicy:
 
 @dataclass(frozen=True)
 class OpenHalves:
-    """Undecided half messages in the order of their offsets; one element each.
+    """Open half messages in the order of their offsets; one element each.
 
     `immunity_ms` is the message's own time before the first check, NOT_IMMUNE if it has none.
     """
@@ -73,12 +75,13 @@ class OpenHalves:
 
 
 def plan(halves: OpenHalves, now_ms: int, policy: CheckPolicy) -> NDArray[np.int8]:
-    """The step to take with each half message."""
+    """Return the step to take with each half message."""
     age = now_ms - halves.born_ms
     steps = np.full(len(halves), Step.WAIT, dtype=np.int8)
     unknown = halves.verdicts == Verdict.UNKNOWN
     undecided = halves.verdicts == Verdict.UNDECIDED
 
+    # Put back by the last round: its producer has an interval to answer.
     is_asked = (halves.checks > 0) & (now_ms - halves.stored_ms < policy.interval_ms)
     has_immunity = halves.immunity_ms != NOT_IMMUNE
     patience = np.where(has_immunity, halves.immunity_ms, policy.timeout_ms)
@@ -87,6 +90,7 @@ def plan(halves: OpenHalves, now_ms: int, policy: CheckPolicy) -> NDArray[np.int
     steps[unknown & ~is_young & ~is_asked] = Step.ASK
     steps[unknown & (halves.checks >= policy.max_checks) & ~is_asked] = Step.GIVE_UP
 
+    # Counted in time, since half messages of a batch are not put back and carry no count.
     limit = policy.batch_patience_ms + policy.max_checks * policy.interval_ms
     steps[undecided & (age > limit)] = Step.GIVE_UP
     steps[(unknown | undecided) & (age > policy.reserved_ms)] = Step.GIVE_UP
@@ -98,20 +102,23 @@ def plan(halves: OpenHalves, now_ms: int, policy: CheckPolicy) -> NDArray[np.int
 
 @dataclass(frozen=True, slots=True)
 class CheckBackProgress:
-    """Up to where all is settled: next offsets of the half queue and of the op queue."""
+    """The offsets that the next round begins with, of the half queue and of the op queue.
+
+    Half messages before `half_offset` are settled.
+    """
 
     half_offset: int
     op_offset: int
 
 
-def open_offsets(start: int, end: int, decided: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The half messages of [start, end) that are not decided, in order.
+def open_offsets(start: int, end: int, settled: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the half messages of [start, end) that are not settled, in order.
 
     >>> open_offsets(3, 8, np.array([1, 4, 5, 9])).tolist()
     [3, 6, 7]
     """
     is_open = np.ones(max(0, end - start), dtype=np.bool_)
-    inside = decided[(decided >= start) & (decided < end)]
+    inside = settled[(settled >= start) & (settled < end)]
     is_open[inside - start] = False
     return np.flatnonzero(is_open) + start
 
@@ -123,10 +130,10 @@ def advance(
     listed: NDArray[np.int64],
     listing: NDArray[np.int64],
 ) -> CheckBackProgress:
-    """How far a round came: to the first half message that still waits.
+    """Return how far a round came: to the first half message that still waits.
 
-    Op messages are needed as long as they list a half message at or behind that place: `listed`
-    are half messages and `listing` the op messages that list them.
+    Op messages are needed as long as they list a half message at or behind that one: `listed` are
+    half messages and `listing` the op messages that list them.
     """
     half_offset = int(waiting.min(initial=end))
     needed = listing[listed >= half_offset]

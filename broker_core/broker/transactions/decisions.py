@@ -9,15 +9,21 @@ and Apache's broker keep them like any other. Bodies are JSON; TAGS says what th
     done      {"kind": "done", "owner": o, "name": n, "batch": 7, "run": r,
                "keep": true}                                                            TAGS = o#n
 
+    delivered {"kind": "delivered", "level": 3, "offset": 120}                      TAGS = delay#3
+
 An attempt is written together with its first half messages, whose unique keys all begin with its
 id. A decision names half messages by their offsets. From the moment it is in the log the batch is
-committed: everything it names will become visible, whoever has to finish it, and nothing else of
-this batch or an earlier one ever will. `done` follows when all of it is visible. `since` is where
-the op queue stood before any of the half messages was there.
+*decided*, that is, committed: everything the decision names will become visible, even if another
+process has to finish it, and nothing else of this batch or an earlier one ever will. `done` follows
+when all of it is visible. `since` is where the op queue stood before any of the half messages was
+there. (A half message is *settled*, not decided: op.py.) `delivered` says how far delayed messages
+of a level are delivered (delay/delivery.py).
 
 One owner's batches are decided in the order of their numbers, so the newest decision of an owner
 and name is all that must be known of its past. Retention carries it along while `keep` holds: a
 batch of an owner that can't come back need not be remembered once it is done.
+
+journal.py finds these records and makes the messages to append.
 """
 
 from __future__ import annotations
@@ -44,7 +50,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class DecidedAttempt:
+class BatchAttempt:
     """One try at a part of a batch; `id` begins the unique keys of its half messages."""
 
     batch: BatchRef
@@ -52,11 +58,11 @@ class DecidedAttempt:
 
     @property
     def tag(self) -> str:
-        """What it is found by."""
+        """The tag it is found by."""
         return self.id
 
     def body(self) -> bytes:
-        """The record's body."""
+        """Return the record's body."""
         return _json({"kind": "attempt", **_batch_fields(self.batch), "attempt": self.id})
 
 
@@ -73,23 +79,30 @@ class Decision:
 
     @property
     def tag(self) -> str:
-        """What it is found by: the same for all batches of one owner and name."""
+        """The tag it is found by; one for all batches of an owner and name."""
         return stream_tag(self.batch)
 
     @property
     def count(self) -> int:
-        """How many half messages it names."""
+        """The number of half messages that it names."""
         return sum(end - start for start, end in self.ranges)
 
     def names(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these half messages it names."""
+        """Tell which of these half messages it names."""
         named = np.zeros(len(offsets), dtype=np.bool_)
         for start, end in self.ranges:
             named |= (offsets >= start) & (offsets < end)
         return named
 
+    def supersedes(self, batch: BatchRef) -> bool:
+        """Return True if a batch comes too late: this decision is about it or a later one.
+
+        Its commit is then a repeat and changes nothing (`BatchOutcome.is_repeat`).
+        """
+        return self.batch.number >= batch.number
+
     def body(self) -> bytes:
-        """The record's body."""
+        """Return the record's body."""
         fields = {**_batch_fields(self.batch), "run": self.run, "keep": self.keep}
         if self.is_done:
             return _json({"kind": "done", **fields})
@@ -98,31 +111,31 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """All delayed messages of a level before `offset` are delivered (delayed_delivery.py)."""
+    """The word that all delayed messages of a level before `offset` are delivered."""
 
     level: int
     offset: int
 
     @property
     def tag(self) -> str:
-        """What it is found by."""
+        """The tag it is found by."""
         return delay_tag(self.level)
 
     def body(self) -> bytes:
-        """The record's body."""
+        """Return the record's body."""
         return _json({"kind": "delivered", "level": self.level, "offset": self.offset})
 
 
-JournalRecord = DecidedAttempt | Decision | Delivered
+JournalRecord = BatchAttempt | Decision | Delivered
 
 
 def delay_tag(level: int) -> str:
-    """The tag of what is said of a delay level."""
+    """Return the tag of records about a delay level."""
     return f"delay#{level}"
 
 
 def stream_tag(batch: BatchRef) -> str:
-    """The tag of all decisions of one owner and name; free of spaces and separators.
+    """Return the tag of all decisions of one owner and name; free of spaces and separators.
 
     >>> stream_tag(BatchRef("query:1", "to audit", 7))
     'query:1#to%20audit'
@@ -131,7 +144,7 @@ def stream_tag(batch: BatchRef) -> str:
 
 
 def record_properties(record: JournalRecord, unique_key: str) -> bytes:
-    """The properties text of a record: found by tag in its queue, and by key in the index."""
+    """Return the properties text of a record, found by tag in its queue and by key in the index."""
     keys = [record.tag]
     if isinstance(record, Decision):
         keys.append(f"{record.tag}#{record.batch.number}")
@@ -146,7 +159,7 @@ def parse_body(body: bytes, physical_offset: int) -> JournalRecord:
             return Delivered(int(found["level"]), int(found["offset"]))
         batch = BatchRef(str(found["owner"]), str(found["name"]), int(found["batch"]))
         if found["kind"] == "attempt":
-            return DecidedAttempt(batch, str(found["attempt"]))
+            return BatchAttempt(batch, str(found["attempt"]))
         is_done = found["kind"] == "done"
         return Decision(
             batch,
@@ -165,7 +178,7 @@ def parse_body(body: bytes, physical_offset: int) -> JournalRecord:
 
 
 def decide(batch: BatchRef, receipts: Iterable[Receipt], run: str, *, keep: bool) -> Decision:
-    """The decision that names all that the receipts stand for, in their order."""
+    """Return the decision that names all that the receipts stand for, in their order."""
     prepared = [part for receipt in receipts for part in receipt.prepared if part.end > part.start]
     since = min((part.since for part in prepared), default=0)
     ranges = tuple((int(part.start), int(part.end)) for part in prepared)
@@ -173,7 +186,7 @@ def decide(batch: BatchRef, receipts: Iterable[Receipt], run: str, *, keep: bool
 
 
 def _joined(ranges: Ranges) -> Ranges:
-    """The same ranges, neighbours that follow each other made one; order counts."""
+    """Join ranges that continue the one before them; their order stays."""
     found: list[tuple[int, int]] = []
     for start, end in ranges:
         if found and found[-1][1] == start:
@@ -184,13 +197,13 @@ def _joined(ranges: Ranges) -> Ranges:
 
 
 def offsets_in(ranges: Iterable[tuple[int, int]]) -> NDArray[np.int64]:
-    """All half messages in some ranges, in the order of the ranges."""
+    """Return all half messages in some ranges, in the order of the ranges."""
     parts = [np.arange(start, end, dtype=np.int64) for start, end in ranges]
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
 def runs_of(offsets: NDArray[np.int64]) -> Ranges:
-    """Offsets as ranges, in their order.
+    """Return offsets as ranges, in their order.
 
     >>> runs_of(np.array([3, 4, 5, 9, 8]))
     ((3, 6), (9, 10), (8, 9))

@@ -1,7 +1,7 @@
 """Half blocks: half messages that hold many messages each.
 
 What a sink prepares is decided as one, so its messages need not be told apart before. As many as
-fit are the body of one half message (half_messages.py):
+fit are the body of one half message (half.py):
 
     BODY         records one after another, as `append` takes them: offsets and store time are 0
     properties   TRAN_MSG 01 true 02 PGROUP 01 g 02 UNIQ_KEY 01 k 02 HALF_BLOCK 01 n 02
@@ -9,11 +9,14 @@ fit are the body of one half message (half_messages.py):
 
 n is how many there are; group, key, topic and queue are those of the first. Their commit is that
 body with offsets and time filled in, transaction bits 0x8, and as PREPAREDTRANSACTIONOFFSET the
-place in the log where the record lies inside the block: no two have the same (half_visible.py).
+physical offset of the record inside the block: no two have the same (unpack.py).
 
-To a broker that knows nothing of this a block is one transaction that nobody answers for: Apache's
+To a broker that does not know blocks, one is a transaction that no producer answers for: Apache's
 asks about it and gives it up, as any other. So a body is never larger than such a broker would put
 back; a message that is too large for a block is a half message by itself.
+
+Rejected: one half message an append. Tens of megabytes in one record are more than other brokers
+take, and leave a large part of a log file blank at its end. (docs/decisions/0011-half-blocks.md)
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from broker_core.broker.transactions.half import HALF_QUEUE, place_text
+from broker_core.broker.transactions.half import HALF_QUEUE, destination_text
 from broker_core.codec import layout
 from broker_core.codec.encode import EncodedRecords, encode, record_sizes
 from broker_core.codec.fields import locate
@@ -57,15 +60,17 @@ _BLOCKS_A_FILE = 4
 
 
 def block_bytes(settings: StoreSettings) -> int:
-    """The largest body of a block: a message that any broker takes, and a small part of a file."""
+    """Return the limit of a block's body: a message any broker takes, a small part of a file."""
     in_file = settings.commit_log_file_bytes // _BLOCKS_A_FILE
     return min(BLOCK_BYTES, settings.max_message_bytes, in_file)
 
 
 def as_blocks(messages: Batch, most_bytes: int, most_rows: int = BLOCK_ROWS) -> Batch:
-    """Half messages that hold these, in their order: so many bytes of body, and messages, each.
+    """Return half messages that hold encoded messages, in their order; `blocks_of` is its twin.
 
-    The records lie one behind the other, as those of `Batch.of_messages` do.
+    A body has at most `most_bytes` bytes and `most_rows` messages. The records of `messages` lie
+    one behind the other, as those of `Batch.of_messages` do. It runs for messages that came
+    encoded, from another machine, and for those that `blocks_of` leaves to it.
     """
     return Batch.join(
         [
@@ -83,9 +88,11 @@ def blocks_of(
     *,
     max_message_bytes: int = layout.MAX_BODY_BYTES,
 ) -> Batch:
-    """The same of messages that are not encoded yet: each is encoded where it lies in its block.
+    """Return half messages that hold messages not encoded yet; `as_blocks` is its twin.
 
-    IllegalMessageError for a message over a limit.
+    Each message is encoded where it lies in its block, so its bytes are copied once less. With
+    messages too large for a block among them, or more than one part, all are encoded first and
+    left to `as_blocks`. IllegalMessageError for a message over a limit.
     """
     runs = list(_runs(record_sizes(messages), most_bytes, most_rows))
     if len(runs) != 1 or not runs[0][1] or messages.size_bytes > PART_BYTES:
@@ -96,6 +103,7 @@ def blocks_of(
     frames = [_frame(_message(messages, row), row, held) for row, held in _held(bounds)]
     gaps = np.zeros(len(messages) + 1, dtype=np.int64)
     gaps[firsts] = [len(frame.head) for frame in frames]
+    # Behind a block comes its tail, then the head of the next: both in one gap.
     gaps[lasts + 1] += [len(frame.tail) for frame in frames]
     records = encode(messages, max_message_bytes=max_message_bytes, gaps=gaps)
     ends = records.starts[lasts] + records.sizes[lasts]
@@ -103,7 +111,7 @@ def blocks_of(
 
 
 def _blocks(part: EncodedRecords, bounds: list[int]) -> Batch:
-    """Blocks of encoded messages between these bounds."""
+    """Return blocks of encoded messages, one between each two bounds."""
     frames = [_frame(_record(part, row), row, held) for row, held in _held(np.array(bounds))]
     heads = np.array([len(frame.head) for frame in frames])
     tails = np.array([len(frame.tail) for frame in frames])
@@ -119,7 +127,7 @@ def _blocks(part: EncodedRecords, bounds: list[int]) -> Batch:
 
 
 class _Frame(NamedTuple):
-    """What comes before and behind the records of a block, but for numbers that count them."""
+    """The bytes before and behind the records of a block; sizes and checksum are still 0."""
 
     head: bytes
     tail: bytes
@@ -127,11 +135,11 @@ class _Frame(NamedTuple):
 
 
 def _frame(first: Record, row: int, count: int) -> _Frame:
-    """The frame of `count` messages, the first of which is this, in a row of its batch."""
+    """Return the frame of a block of `count` messages; `first` is row `row` of its batch."""
     own = first.property_map
     kept = {name: own[name] for name in (PRODUCER_GROUP, UNIQ_KEY) if name in own}
     said = {TRANSACTION_PREPARED: "true", **kept, HALF_BLOCK: str(count)}
-    text = format_properties(said) + place_text(first.topic, first.queue_id)
+    text = format_properties(said) + destination_text(first.topic, first.queue_id)
     empty = encode_record(
         Record(
             HALF_TOPIC,
@@ -145,6 +153,7 @@ def _frame(first: Record, row: int, count: int) -> _Frame:
             store_host=first.store_host,
         )
     )
+    # A record with an empty body, cut in two where the body will lie.
     cut = header_dtype(len(first.born_host), len(first.store_host)).itemsize
     return _Frame(empty[:cut], empty[cut:], layout.BORN_HOST + len(first.born_host))
 
@@ -155,7 +164,7 @@ def _framed(
     bodies: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> Batch:
-    """Put frames around bodies that lie between these places, with just enough room."""
+    """Put frames around bodies; `buffer` has room for each frame right beside its body."""
     for frame, body, end in zip(frames, bodies.tolist(), ends.tolist(), strict=True):
         buffer[body - len(frame.head) : body] = np.frombuffer(frame.head, dtype=np.uint8)
         buffer[end : end + len(frame.tail)] = np.frombuffer(frame.tail, dtype=np.uint8)
@@ -166,19 +175,22 @@ def _framed(
     numbers[starts + layout.BODY_CRC] = body_crcs(Spans(buffer, bodies, ends - bodies))
     numbers[bodies - (layout.BODY - layout.BODY_LENGTH)] = ends - bodies
     at = np.array([frame.store_time_at for frame in frames])
-    route = Destinations.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames))
-    return Batch.of_copies(EncodedRecords(buffer, starts, sizes.astype(np.int32), at), route)
+    to_half = Destinations.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames))
+    return Batch.of_copies(EncodedRecords(buffer, starts, sizes.astype(np.int32), at), to_half)
 
 
 def _held(bounds: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """The first row of each block, and how many it holds."""
+    """Return the first row of each block, and how many it holds."""
     return list(zip(bounds[:-1].tolist(), np.diff(bounds).tolist(), strict=True))
 
 
 def _runs(
     sizes: NDArray[np.int64] | NDArray[np.int32], most_bytes: int, most_rows: int
 ) -> Iterator[tuple[list[int], bool]]:
-    """Which rows go together: bounds of blocks that follow each other, or of one large message."""
+    """Yield bounds of rows: of blocks that follow each other (True), or one large message (False).
+
+    Block i of a run holds rows bounds[i] to bounds[i + 1].
+    """
     ends = np.cumsum(sizes, dtype=np.int64)
     starts = ends - sizes
     bounds = [0]
@@ -199,7 +211,7 @@ def _runs(
 
 
 def _fitting(text: bytes, topic: str, row: int) -> bytes:
-    """The properties of a half message; IllegalMessageError if no record holds so many."""
+    """Return the properties of a half message; IllegalMessageError if they are too long."""
     if len(text) > layout.MAX_PROPERTIES_BYTES:
         message = (
             f"Message {row} of this batch for topic '{topic}' has {len(text)} bytes of properties "
@@ -210,7 +222,7 @@ def _fitting(text: bytes, topic: str, row: int) -> bytes:
 
 
 def _message(messages: MessageBatch, row: int) -> Record:
-    """What a block must know of one message."""
+    """Return what a frame needs to know of one message that is not encoded yet."""
     only = messages.slice(row, row + 1)
     born = only.born_timestamps
     return Record(
@@ -227,20 +239,20 @@ def _message(messages: MessageBatch, row: int) -> Record:
 
 
 def _record(part: EncodedRecords, row: int) -> Record:
-    """The same of one that is encoded."""
+    """Return one encoded message."""
     start = int(part.starts[row])
     raw = part.buffer[start : start + int(part.sizes[row])]
     return decode_record(raw.tobytes(), verify=False)
 
 
 def _single(part: EncodedRecords, row: int) -> Batch:
-    """A message too large for a block, as a half message."""
+    """Return a message too large for a block as a half message."""
     only = slice(row, row + 1)
-    nowhere = np.zeros(1, dtype=np.int64)
-    fields = locate(FrameBatch(part.buffer, part.starts[only], part.sizes[only], nowhere))
+    no_offset = np.zeros(1, dtype=np.int64)
+    fields = locate(FrameBatch(part.buffer, part.starts[only], part.sizes[only], no_offset))
     record = _record(part, row)
-    text = terminated(record.properties) + place_text(record.topic, record.queue_id)
+    text = terminated(record.properties) + destination_text(record.topic, record.queue_id)
     text = _fitting(text, record.topic, row)
     texts = spans_of(pa.array([text], type=pa.binary()))
-    route = Destinations.to_queue(HALF_TOPIC, HALF_QUEUE, 1)
-    return Batch.of_copies(copy_records(fields, route, texts, transaction=0), route)
+    to_half = Destinations.to_queue(HALF_TOPIC, HALF_QUEUE, 1)
+    return Batch.of_copies(copy_records(fields, to_half, texts, transaction=0), to_half)

@@ -1,10 +1,11 @@
-"""Decision journal: finds what was decided, and makes the records that say so.
+"""Decision journal: finds the newest record with a tag, and makes messages of records.
 
-The newest record about something is found in the consume queue alone: entries carry the hash of the
-record's tag, and are looked through from the newest backwards. Consume queues are complete after
-every recovery, ours or Apache's, which index files are not; twenty bytes an entry make a million
-decisions a matter of milliseconds. What was looked through is remembered, so a writer that commits
-batch after batch looks at what came since its last one.
+The records are those of decisions.py, in RMQ_SYS_TRANS_BATCH_TOPIC. The newest with a tag is found
+in the consume queue alone: entries carry the hash of the tag, and are searched from the newest
+backwards. Consume queues are complete after every recovery, ours or Apache's, which index files are
+not: a decision that is not found would be made twice. An entry has twenty bytes, so a million
+decisions are searched in milliseconds. The end of each search is remembered, so a writer that
+commits batch after batch searches what came since its last one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.broker.transactions.decisions import (
-    DecidedAttempt,
+    BatchAttempt,
     Decision,
     Delivered,
     JournalRecord,
@@ -32,7 +33,7 @@ from broker_core.codec.hashing.java import java_hash
 from broker_core.codec.ids import UniqueIds
 from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.property_names import BATCH_TOPIC, TAGS
-from broker_core.types import BatchRef
+from broker_core.types import PhysicalOffset
 
 if TYPE_CHECKING:
     from broker_core.codec.frames import FrameBatch
@@ -45,19 +46,27 @@ _MAX_REMEMBERED = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A record of the journal and where it lies."""
+class JournalEntry:
+    """A record of the journal and its physical offset."""
 
     record: JournalRecord
-    physical_offset: int
+    physical_offset: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedDecision:
+    """A decision and its physical offset: copies of what it names lie behind it in the log."""
+
+    decision: Decision
+    physical_offset: PhysicalOffset
 
 
 @dataclass(slots=True)
 class _Memory:
-    """The newest record about something among the first `end` of the journal."""
+    """The newest record with a tag among the first `end` of the journal."""
 
     end: int
-    newest: Entry | None
+    newest: JournalEntry | None
 
 
 class DecisionJournal:
@@ -69,43 +78,44 @@ class DecisionJournal:
         self._memories: OrderedDict[str, _Memory] = OrderedDict()
 
     def end(self) -> int:
-        """How many records were ever written; unchanged means that nothing was decided since."""
+        """Return how many records were ever written; unchanged: nothing was decided since."""
         return self._reader.queue_range(BATCH_TOPIC, BATCH_QUEUE)[1]
 
-    def decision(self, tag: str) -> tuple[Decision, int] | None:
-        """The newest decision of an owner and name, and where it lies."""
+    def decision(self, tag: str) -> LoggedDecision | None:
+        """Return the newest decision of an owner and name (`stream_tag`)."""
         entry = self._newest(tag)
         if entry is None or not isinstance(entry.record, Decision):
             return None
-        return entry.record, entry.physical_offset
+        return LoggedDecision(entry.record, entry.physical_offset)
 
-    def attempt(self, attempt_id: str) -> DecidedAttempt | None:
-        """The attempt with this id, if it is one."""
+    def attempt(self, attempt_id: str) -> BatchAttempt | None:
+        """Return the attempt with this id, if it is one."""
         entry = self._newest(attempt_id)
-        return (
-            entry.record if entry is not None and isinstance(entry.record, DecidedAttempt) else None
-        )
+        if entry is None or not isinstance(entry.record, BatchAttempt):
+            return None
+        return entry.record
 
     def delivered(self, level: int) -> int:
-        """Up to where delayed messages of a level are delivered, as far as the journal says."""
+        """Return the offset up to which delayed messages of a level are delivered, 0 if unsaid."""
         entry = self._newest(delay_tag(level))
-        found = entry.record if entry is not None else None
-        return found.offset if isinstance(found, Delivered) else 0
+        if entry is None or not isinstance(entry.record, Delivered):
+            return 0
+        return entry.record.offset
 
     def needed(self, physical_offset: int) -> list[JournalRecord]:
-        """The newest records about anything that lie before an offset and must be kept."""
+        """Return the newest record of each tag that lies before an offset and must be kept."""
         newest: dict[str, int] = {}
         start, end = self._reader.queue_range(BATCH_TOPIC, BATCH_QUEUE)
         for frames in self._reader.frames(BATCH_TOPIC, BATCH_QUEUE, start, end):
-            newest |= _last_places(frames)
-        old = [place for place in newest.values() if place < physical_offset]
-        found = [parse_body(self._reader.record_at(place).body, place) for place in old]
+            newest |= _last_offsets(frames)
+        old = [offset for offset in newest.values() if offset < physical_offset]
+        found = [parse_body(self._reader.record_at(offset).body, offset) for offset in old]
         return [record for record in found if _is_needed(record)]
 
     def records(
         self, records: Sequence[JournalRecord], now_ms: int, store_host: bytes
     ) -> MessageBatch:
-        """The messages to append for some records."""
+        """Return the messages to append for some records."""
         count = len(records)
         nowhere_else = np.zeros(count, dtype=np.int32)
         keys = [row.tobytes().decode("ascii") for row in self._unique_ids.make(count, now_ms)]
@@ -121,7 +131,8 @@ class DecisionJournal:
             store_host=store_host,
         )
 
-    def _newest(self, tag: str) -> Entry | None:
+    def _newest(self, tag: str) -> JournalEntry | None:
+        """Return the newest record with a tag, searching only what came since the last search."""
         start, end = self._reader.queue_range(BATCH_TOPIC, BATCH_QUEUE)
         memory = self._memories.pop(tag, None)
         if memory is None or memory.end > end:  # a journal that shrank was deleted and made anew
@@ -132,29 +143,33 @@ class DecisionJournal:
             self._memories.popitem(last=False)
         return self._memories[tag].newest
 
-    def _search(self, tag: str, start: int, end: int) -> Entry | None:
-        """The newest record with a tag among [start, end), looked for from the end."""
+    def _search(self, tag: str, start: int, end: int) -> JournalEntry | None:
+        """Return the newest record with a tag among [start, end), searched from the end."""
         wanted = java_hash(tag)
         for stop in range(end, start, -_STRETCH_ENTRIES):
             begin = max(start, stop - _STRETCH_ENTRIES)
             entries = self._reader.entries(BATCH_TOPIC, BATCH_QUEUE, begin, stop)
             for row in np.flatnonzero(entries["tags_code"] == wanted)[::-1].tolist():
-                place = int(entries["physical_offset"][row])
-                record = self._reader.record_at(place)
+                offset = PhysicalOffset(int(entries["physical_offset"][row]))
+                record = self._reader.record_at(offset)
+                # Tags of one hash may differ; only the record has the text.
                 if record.property_map.get(TAGS) == tag:
-                    return Entry(parse_body(record.body, place), place)
+                    return JournalEntry(parse_body(record.body, offset), offset)
         return None
 
 
 def _is_needed(record: JournalRecord) -> bool:
-    """Whether anyone may still ask about this; attempts die with their half messages."""
+    """Tell whether a record may still be asked for; attempts die with their half messages."""
     if isinstance(record, Decision):
         return record.keep or not record.is_done
     return isinstance(record, Delivered)
 
 
-def _last_places(frames: FrameBatch) -> dict[str, int]:
-    """Where the last record of each tag lies, attempts left out, in a batch of the journal."""
+def _last_offsets(frames: FrameBatch) -> dict[str, int]:
+    """Return the physical offset of the last record of each tag in a batch of the journal.
+
+    Attempts are left out: their tags, alone, have no `#`.
+    """
     tags = property_columns(frames, [TAGS])[TAGS]
     rows = np.flatnonzero(pc.match_substring(tags, "#").fill_null(False))
     if not len(rows):
@@ -162,10 +177,5 @@ def _last_places(frames: FrameBatch) -> dict[str, int]:
     coded = pc.dictionary_encode(tags.take(pa.array(rows)))
     last = np.zeros(len(coded.dictionary), dtype=np.int64)
     last[coded.indices.to_numpy()] = rows  # of several rows with one tag, the last stays
-    places = frames.starts[last] + (frames.origin or 0)
-    return dict(zip(coded.dictionary.to_pylist(), places.tolist(), strict=True))
-
-
-def is_superseded(decision: Decision, batch: BatchRef) -> bool:
-    """Whether a batch comes too late: its owner's newest decision is about it or a later one."""
-    return decision.batch.number >= batch.number
+    offsets = frames.starts[last] + (frames.origin or 0)
+    return dict(zip(coded.dictionary.to_pylist(), offsets.tolist(), strict=True))

@@ -50,6 +50,6 @@ class TransactionalProducer:
             properties=properties,
             queue_id=queue_id,
         )
-        fate = self._listener.execute_local_transaction(half, body, dict(properties or {}))
-        self._broker.transactions.end(half, fate)
-        return half, fate
+        state = self._listener.execute_local_transaction(half, body, dict(properties or {}))
+        self._broker.transactions.end(half, state)
+        return half, state

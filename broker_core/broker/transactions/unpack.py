@@ -1,6 +1,10 @@
-"""What makes half messages visible: the records that they hold, ready to be appended.
+"""Unpacking half messages: the visible copies of the messages that they hold, ready to append.
 
-A block holds many (half_blocks.py), any other half message is one (half_messages.py).
+A block holds many messages (half_blocks.py), any other half message is one (half.py). A copy goes
+to the message's own topic and queue, has transaction bits 0x8, and carries in
+PREPAREDTRANSACTIONOFFSET the physical offset at which the message was prepared: that of its half
+message, or of its record inside a block. No two messages have the same, which is how a copy that a
+loss of power left without its op message is known (settle.py).
 """
 
 from __future__ import annotations
@@ -36,52 +40,53 @@ _KEEP_FLAGS = ~TRANSACTION_MASK
 
 
 @dataclass(frozen=True)
-class Visible:
-    """What makes prepared messages visible: records, where they go, and where they were prepared.
+class VisibleCopies:
+    """Copies that make prepared messages visible: records, their destinations, their origins.
 
-    `prepared_offsets` are places in the log, of half messages or of records inside blocks.
+    `prepared_offsets` are the physical offsets of half messages, or of records inside blocks.
     """
 
     records: EncodedRecords
-    route: Destinations
+    destinations: Destinations
     properties_lengths: NDArray[np.int64]
     prepared_offsets: NDArray[np.int64]
 
     def __len__(self) -> int:
-        return len(self.route)
+        return len(self.destinations)
 
-    def without(self, prepared_offsets: NDArray[np.int64]) -> Visible:
-        """The same but for what was prepared at these places."""
+    def without(self, prepared_offsets: NDArray[np.int64]) -> VisibleCopies:
+        """Return the copies except of what was prepared at these physical offsets."""
         if not len(prepared_offsets):
             return self
         rows = np.flatnonzero(~np.isin(self.prepared_offsets, prepared_offsets))
         if len(rows) == len(self):
             return self
-        records, route = self.records, self.route
+        records, to = self.records, self.destinations
         sizes = records.sizes[rows]
         at = records.store_timestamp_at
+        kept = Spans(records.buffer, records.starts[rows], sizes.astype(np.int64))
         left = EncodedRecords(
-            writable(
-                gather_spans(Spans(records.buffer, records.starts[rows], sizes.astype(np.int64)))
-            ),
+            writable(gather_spans(kept)),
             np.cumsum(sizes, dtype=np.int64) - sizes,
             sizes,
             at if isinstance(at, int) else at[rows],
         )
-        return Visible(
+        return VisibleCopies(
             left,
-            Destinations(route.topics, route.topic_codes[rows], route.queue_ids[rows]),
+            Destinations(to.topics, to.topic_codes[rows], to.queue_ids[rows]),
             self.properties_lengths[rows],
             self.prepared_offsets[rows],
         )
 
     def batch(self) -> Batch:
-        """The records to append."""
-        return Batch.of_located(self.records, self.route, self.properties_lengths, SysFlag.COMMIT)
+        """Return the copies as a batch to append."""
+        return Batch.of_located(
+            self.records, self.destinations, self.properties_lengths, SysFlag.COMMIT
+        )
 
 
-def visible(frames: FrameBatch) -> Iterator[Visible]:
-    """What makes half messages visible, blocks and others, in their order.
+def visible_copies(frames: FrameBatch) -> Iterator[VisibleCopies]:
+    """Yield the visible copies of half messages, blocks and others, in their order.
 
     CorruptRecordError for what is no half message, or no block though it says so.
     """
@@ -95,7 +100,7 @@ def visible(frames: FrameBatch) -> Iterator[Visible]:
 
 
 def _counts(frames: FrameBatch) -> NDArray[np.int64]:
-    """How many messages each half message holds; 0 for one that is no block."""
+    """Return how many messages each half message holds; 0 for one that is no block."""
     said = property_columns(frames, [HALF_BLOCK])[HALF_BLOCK]
     if said.null_count == len(said):
         return np.zeros(len(frames), dtype=np.int64)
@@ -105,21 +110,35 @@ def _counts(frames: FrameBatch) -> NDArray[np.int64]:
     return np.array(texts, dtype=np.int64)
 
 
-def _of_singles(frames: FrameBatch) -> Visible:
+def _of_singles(frames: FrameBatch) -> VisibleCopies:
+    """Return the copies of half messages that hold one message each."""
     halves = read_halves(frames)
-    return Visible(
-        halves.commit(), halves.route, halves.properties.lengths, halves.physical_offsets
+    return VisibleCopies(
+        halves.commit(), halves.destinations, halves.properties.lengths, halves.physical_offsets
     )
 
 
-def _of_blocks(frames: FrameBatch, counts: NDArray[np.int64]) -> Visible:
+def _of_blocks(frames: FrameBatch, counts: NDArray[np.int64]) -> VisibleCopies:
+    """Return the copies of what blocks hold, by the kernel or its NumPy twin."""
     blocks = locate(frames)
+    # A block may claim more records than its bytes can hold; only real ones make a kernel pay.
     if kernels.is_worth(min(int(counts.sum()), frames.size_bytes // layout.MIN_RECORD_BYTES)):
-        unpacked = _unpacked(blocks, counts)
-        if unpacked is not None:
-            return unpacked
-    places = map(slice, blocks.bodies.starts.tolist(), blocks.bodies.ends.tolist())
-    data = np.concatenate([frames.buffer[place] for place in places])
+        copies = _copies_compiled(blocks, counts)
+        if copies is not None:
+            return copies
+    return _copies(blocks, counts)
+
+
+def _copies(blocks: RecordFields, counts: NDArray[np.int64]) -> VisibleCopies:
+    """Copy the records of blocks; the NumPy twin of `_copies_compiled`.
+
+    It runs for few records, for those that the kernel does not take, and to say what is wrong
+    with blocks that do not check.
+    """
+    frames = blocks.frames
+    spans = map(slice, blocks.bodies.starts.tolist(), blocks.bodies.ends.tolist())
+    data = np.concatenate([frames.buffer[span] for span in spans])
+    # Bodies lie one behind the other in `data`; a record that crosses a bound shows in `firsts`.
     bounds = np.concatenate([[0], np.cumsum(blocks.bodies.lengths)])
     starts, sizes, end, _, detail = chain(data, 0, len(data))
     firsts = np.searchsorted(starts, bounds)
@@ -127,14 +146,15 @@ def _of_blocks(frames: FrameBatch, counts: NDArray[np.int64]) -> Visible:
         raise _no_block(frames, detail or f"{len(data) - end} bytes are left over")
     if not np.array_equal(np.diff(firsts), counts) or (starts[firsts[:-1]] != bounds[:-1]).any():
         raise _no_block(frames, "they do not hold as many records as they say")
-    nowhere = np.zeros(len(starts), dtype=np.int64)
-    fields = locate(FrameBatch(data, starts, sizes, nowhere, name=_name(frames)))
-    prepared = starts + np.repeat(_body_places(blocks) - bounds[:-1], counts)
+    no_offsets = np.zeros(len(starts), dtype=np.int64)
+    fields = locate(FrameBatch(data, starts, sizes, no_offsets, name=_name(frames)))
+    prepared = starts + np.repeat(_body_offsets(blocks) - bounds[:-1], counts)
+    # Only two fields differ from what was prepared; offsets and time are filled in by the append.
     flags = (fields.sys_flags & np.int32(_KEEP_FLAGS)) | np.int32(SysFlag.COMMIT)
     sliding(data, ">i4")[starts + layout.SYS_FLAG] = flags
     at = fields.bodies.starts - (layout.BODY - layout.PREPARED_OFFSET)
     sliding(data, ">i8")[at] = prepared
-    return Visible(
+    return VisibleCopies(
         EncodedRecords(data, starts, sizes, store_time_at(fields)),
         Destinations(*topics_of(fields), fields.integer("queueId").astype(np.int32)),
         fields.properties.lengths,
@@ -142,8 +162,11 @@ def _of_blocks(frames: FrameBatch, counts: NDArray[np.int64]) -> Visible:
     )
 
 
-def _unpacked(blocks: RecordFields, counts: NDArray[np.int64]) -> Visible | None:
-    """The same by a kernel; None if a record is beyond it."""
+def _copies_compiled(blocks: RecordFields, counts: NDArray[np.int64]) -> VisibleCopies | None:
+    """Copy the records of blocks by a kernel (unpack_kernels.py), the twin of `_copies`.
+
+    None if one of them is not for the kernel.
+    """
     from broker_core.broker.transactions.unpack_kernels import unpack_blocks
 
     count = int(counts.sum())
@@ -155,7 +178,7 @@ def _unpacked(blocks: RecordFields, counts: NDArray[np.int64]) -> Visible | None
         (
             arguments.longs(blocks.bodies.starts),
             arguments.longs(blocks.bodies.lengths),
-            arguments.longs(_body_places(blocks)),
+            arguments.longs(_body_offsets(blocks)),
             arguments.longs(counts),
         ),
         (int(_KEEP_FLAGS), int(SysFlag.COMMIT)),
@@ -165,18 +188,19 @@ def _unpacked(blocks: RecordFields, counts: NDArray[np.int64]) -> Visible | None
     )
     if topic_bytes < 0:
         return None
+    # All records have one topic: that of the first lies before its properties and their length.
     end = int(sizes[0]) - int(lengths[0]) - 2
     topic = data[end - topic_bytes : end].tobytes().decode("utf-8", "replace")
-    route = Destinations((topic,), np.zeros(count, dtype=np.int32), queue_ids)
-    return Visible(
-        EncodedRecords(data, starts, sizes, layout.STORE_TIMESTAMP), route, lengths, prepared
+    destinations = Destinations((topic,), np.zeros(count, dtype=np.int32), queue_ids)
+    return VisibleCopies(
+        EncodedRecords(data, starts, sizes, layout.STORE_TIMESTAMP), destinations, lengths, prepared
     )
 
 
-def _body_places(blocks: RecordFields) -> NDArray[np.int64]:
-    """Where in the log the bodies of blocks begin."""
-    places = blocks.integer("physicalOffset") + blocks.bodies.starts - blocks.frames.starts
-    return places.astype(np.int64)
+def _body_offsets(blocks: RecordFields) -> NDArray[np.int64]:
+    """Return the physical offsets at which the bodies of blocks begin."""
+    offsets = blocks.integer("physicalOffset") + blocks.bodies.starts - blocks.frames.starts
+    return offsets.astype(np.int64)
 
 
 def _name(frames: FrameBatch) -> str:
@@ -184,9 +208,9 @@ def _name(frames: FrameBatch) -> str:
 
 
 def _no_block(frames: FrameBatch, what: str) -> CorruptRecordError:
-    place = int(frames.starts[0]) + (frames.origin or 0)
+    first = int(frames.starts[0]) + (frames.origin or 0)
     message = (
-        f"The half messages from physical offset {place} on in {frames.name or 'a received batch'} "
+        f"The half messages from physical offset {first} on in {frames.name or 'a received batch'} "
         f"are no blocks of records: {what}. Run `rocketmq-broker check` on the store."
     )
-    return CorruptRecordError(message, frames.name, place)
+    return CorruptRecordError(message, frames.name, first)

@@ -1,4 +1,4 @@
-"""Records out of half blocks, in one pass; the twin of half_visible.py's walk, look and mark.
+"""Unpacking half blocks in one pass; the twin of `_copies` in unpack.py, which says when it runs.
 
 Only for records of one topic, V1 with IPv4 hosts. Every other is left to the twin, also to say what
 is wrong with one that does not check.
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Blocks = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-    """Of each block where its body begins, how long it is, where that lies in the log, and how
-    many records it holds."""
+    """Of each block: position and length of its body, the body's physical offset, how many
+    records it holds."""
     Found = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-    """Of each record where it begins, how long its properties are, where it was prepared."""
+    """Of each record: its position, the length of its properties, its prepared offset."""
 
 _V1 = layout.MAGIC_V1 - (1 << 32)
 _HOSTS_V6 = int(layout.HOSTS_V6_MASK)
@@ -63,10 +63,10 @@ def unpack_blocks(
     """Copy the records of all blocks to `out`, one behind the other, marked as committed.
 
     `flag_bits` are those of SYSFLAG to keep, and those to set. `numbers` are for sizes and queue
-    ids. `out` has room for all bodies, the rest for as many records as blocks say. Answers how
-    long the topic is that all records carry; -1 if one of them is not for this kernel.
+    ids. `out` has room for all bodies, the other arrays for as many records as blocks say. Returns
+    the length of the topic that all records carry; -1 if one of them is not for this kernel.
     """
-    bodies, lengths, places, counts = blocks
+    bodies, lengths, offsets, counts = blocks
     starts, text_lengths, prepared = found
     sizes, queue_ids = numbers
     keep, put = flag_bits
@@ -75,13 +75,15 @@ def unpack_blocks(
     for block in range(len(bodies)):
         at = bodies[block]
         end = at + lengths[block]
-        shift = places[block] - at
+        # From a position in `data` to a physical offset.
+        shift = offsets[block] - at
         for _ in range(counts[block]):
             if end - at < _LEAST:
                 return -1
             size = load_i32(data, at)
             if size < _LEAST or size > end - at or load_i32(data, at + layout.MAGIC) != _V1:
                 return -1
+            # Every length is checked before it is used: compiled loads have no bounds checks.
             flags = load_i32(data, at + layout.SYS_FLAG)
             body_length = load_i32(data, at + layout.BODY_LENGTH)
             spare = size - _LEAST - body_length

@@ -151,9 +151,9 @@ class GrpcTransactions:
         )
         return unpack_half(self._connection.call(methods.PREPARE_MESSAGE, request))
 
-    def end(self, half: HalfMessage, fate: LocalTransactionState) -> None:
+    def end(self, half: HalfMessage, state: LocalTransactionState) -> None:
         """Commit a half message or roll it back; UNKNOWN leaves it to check-back."""
-        self._connection.call(methods.END, pb.End(half=pack_half(half), fate=fate.value))
+        self._connection.call(methods.END, pb.End(half=pack_half(half), fate=state.value))
 
     # Check-back
 

@@ -10,7 +10,7 @@ import pytest
 
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.delay.delivery import DELAY_OFFSETS_FILE
-from broker_core.broker.transactions.half import place_text
+from broker_core.broker.transactions.half import destination_text
 from broker_core.codec.message_batch import MessageBatch
 from broker_core.store import config_files
 from broker_core.types import BatchRef, Receipt
@@ -149,7 +149,7 @@ def test_a_commit_of_delayed_messages_waits_for_its_level(
 def _delayed(messages: MessageBatch) -> MessageBatch:
     """The messages as a sink composes them with a delay of ten seconds."""
     texts = [
-        text + place_text("t", int(queue)).replace(b"REAL_TOPIC", b"DELAY\x013\x02REAL_TOPIC")
+        text + destination_text("t", int(queue)).replace(b"REAL_TOPIC", b"DELAY\x013\x02REAL_TOPIC")
         for text, queue in zip(
             messages.property_texts.to_pylist(), messages.queue_ids.tolist(), strict=True
         )

@@ -130,7 +130,7 @@ def test_messages_too_large_for_a_block_are_committed_in_their_turn(broker: Embe
 def test_a_block_of_which_a_loss_of_power_left_a_part_is_completed(broker: EmbeddedBroker) -> None:
     receipt = prepare(broker.transactions, BATCH, 1, bodies(5))
     [frames] = broker.reader.frames(HALF_TOPIC, 0, 0, receipt.count)
-    [whole] = unpack.visible(frames)
+    [whole] = unpack.visible_copies(frames)
     decision = decide(BATCH, [receipt], "r1", keep=True)
     host = broker.writer.settings.store_host
     broker.writer.append(DecisionJournal(broker.reader).records([decision], START_MS, host))

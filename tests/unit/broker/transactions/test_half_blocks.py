@@ -16,7 +16,7 @@ from broker_core.broker.transactions.half_blocks import (
     block_bytes,
     blocks_of,
 )
-from broker_core.broker.transactions.unpack import Visible, visible
+from broker_core.broker.transactions.unpack import VisibleCopies, visible_copies
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.layout import MAX_PROPERTIES_BYTES, SysFlag
@@ -119,13 +119,13 @@ def frames_of(records: Sequence[bytes]) -> FrameBatch:
     )
 
 
-def copies_of(each: Visible) -> Sequence[bytes]:
+def copies_of(each: VisibleCopies) -> Sequence[bytes]:
     found = each.records
     return FrameBatch(found.buffer, found.starts, found.sizes, np.arange(len(each))).records()
 
 
 def committed(halves: Batch) -> list[bytes]:
-    return [raw for each in visible(frames_of(stored(halves))) for raw in copies_of(each)]
+    return [raw for each in visible_copies(frames_of(stored(halves))) for raw in copies_of(each)]
 
 
 def test_a_block_is_a_half_message_whose_body_is_records(pack: Pack) -> None:
@@ -248,7 +248,7 @@ def test_blocks_are_the_same_whether_messages_are_encoded_before_or_in_them(
 
 def test_what_is_visible_already_is_left_out(pack: Pack) -> None:
     messages = [message(number) for number in range(5)]
-    [each] = visible(frames_of(stored(pack(messages, 1 << 20, most_rows=3))))
+    [each] = visible_copies(frames_of(stored(pack(messages, 1 << 20, most_rows=3))))
     there = each.prepared_offsets[[0, 1, 4]]
 
     left = each.without(there)
@@ -284,7 +284,7 @@ INSIDE = encode_record(message(0)) + encode_record(message(1))
 )
 def test_what_is_no_block_is_corrupt(changes: dict[str, object], what: str) -> None:
     with pytest.raises(CorruptRecordError, match=rf"5000 .*no blocks.*{what}.*check"):
-        list(visible(spoiled(**changes)))
+        list(visible_copies(spoiled(**changes)))
 
 
 @pytest.mark.parametrize(

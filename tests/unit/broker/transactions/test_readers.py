@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from broker_core.broker.transactions.resolved import ResolvedHalves
+from broker_core.broker.transactions.op import SettledHalves
 from broker_core.broker.transactions.settle import HalfSettler
 from broker_core.store.io.files import Failpoint, OsFiles
 from broker_core.types import BatchRef
@@ -191,7 +191,7 @@ def test_a_broker_that_shows_messages_before_it_decides_is_found_out(root: Path)
         other = prepare(broker.transactions, batch, 2, bodies(0, 1, 4), topic=TOPIC)
         settling = HalfSettler(broker.reader, broker.writer, lambda: START_MS)
         [copies] = settling.commits(np.arange(4))
-        settling.settle(copies, ResolvedHalves(broker.reader, 0))
+        settling.settle(copies, SettledHalves(broker.reader, 0))
 
         before = faults(look(broker))
         broker.transactions.commit_batch(batch, [other])
