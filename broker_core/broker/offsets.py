@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from broker_core.broker.data_version import next_version
 from broker_core.errors import CorruptRecordError
 from broker_core.store import config_files
 
@@ -66,7 +65,7 @@ class ConsumerOffsets:
             f"{topic}{_SEPARATOR}{group}": {str(queue): offset for queue, offset in queues.items()}
             for (topic, group), queues in self.offsets.items()
         }
-        version = next_version(self.rest.get(_VERSION), now_ms)
+        version = config_files.next_version(self.rest.get(_VERSION), now_ms)
         return {**self.rest, _TABLE: table, _VERSION: version}
 
 
@@ -81,7 +80,11 @@ def delay_document(
 ) -> dict[str, Any]:
     """Return the document of the delay service with other offsets, one version on."""
     table = {str(level): offset for level, offset in sorted(offsets.items())}
-    return {**document, _TABLE: table, _VERSION: next_version(document.get(_VERSION), now_ms)}
+    return {
+        **document,
+        _TABLE: table,
+        _VERSION: config_files.next_version(document.get(_VERSION), now_ms),
+    }
 
 
 def _table(document: Mapping[str, Any], path: Path) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from broker_core.broker.data_version import next_version
 from broker_core.errors import CorruptRecordError, RequestError
 from broker_core.store import config_files
 
@@ -107,7 +106,7 @@ class TopicTable:
         return {
             **self.rest,
             _TABLE: {name: config.document() for name, config in self.topics.items()},
-            _VERSION: next_version(self.rest.get(_VERSION), now_ms),
+            _VERSION: config_files.next_version(self.rest.get(_VERSION), now_ms),
         }
 
     def put(self, config: TopicConfig) -> TopicTable:

@@ -66,7 +66,7 @@ def counted(broker: Broker) -> Stats:
     from broker_core.broker.broker import EmbeddedBroker
 
     if isinstance(broker, EmbeddedBroker):
-        from broker_core.broker.statistics import store_numbers
+        from broker_core.broker.catalog import store_numbers
         from broker_core.store.lock import lock_holder
 
         reader = broker.reader

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from broker_core.broker.statistics import store_numbers
+from broker_core.broker.catalog import store_numbers
 from broker_core.errors import ConfigError, UnsupportedError
 from broker_core.service.auth.identity import ANYONE, UserIdentity
 from broker_core.service.core.read import ReadHandlers

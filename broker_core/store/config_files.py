@@ -141,3 +141,20 @@ def persist(files: Files, path: Path, document: Mapping[str, Any]) -> None:
         files.fsync_dir(path.parent)
     except OSError as error:
         raise storage_error(error, "save the configuration", path) from error
+
+
+def next_version(version: object, now_ms: int) -> dict[str, Any]:
+    """Return the `dataVersion` after one that was read, by which brokers tell that a file changed.
+
+    Anything that is no version counts as never changed.
+
+    >>> next_version({"counter": 3, "stateVersion": 0, "timestamp": 1}, 5)
+    {'counter': 4, 'stateVersion': 0, 'timestamp': 5}
+    """
+    known = version if isinstance(version, dict) else {}
+    counter = known.get("counter", 0)
+    return {
+        "counter": counter + 1 if isinstance(counter, int) else 1,
+        "stateVersion": known.get("stateVersion", 0),
+        "timestamp": now_ms,
+    }
