@@ -38,6 +38,7 @@ from broker_core.store.queue.consume_queue import (
     is_filler,
     is_written,
 )
+from broker_core.types import LogicalOffset, PhysicalOffset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -256,8 +257,8 @@ class LastEntry:
     """The newest entry of a queue, by its bytes alone."""
 
     queue: QueueKey
-    offset: int
-    physical_offset: int
+    offset: LogicalOffset
+    physical_offset: PhysicalOffset
     size: int
 
     @property
@@ -271,7 +272,8 @@ def last_entry(queue: QueueKey, directory: Path) -> LastEntry | None:
     view = ConsumeQueue(directory)
     end = view.written_end(may_have_holes=True)
     for entry in view.read(end - 1, end) if end > view.first else ():
-        return LastEntry(queue, end - 1, int(entry["physical_offset"]), int(entry["size"]))
+        physical_offset = PhysicalOffset(int(entry["physical_offset"]))
+        return LastEntry(queue, LogicalOffset(end - 1), physical_offset, int(entry["size"]))
     return None
 
 
