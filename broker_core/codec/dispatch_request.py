@@ -1,7 +1,11 @@
-"""What consume queues and index files need to know of records: a function of the log's bytes alone.
+"""Dispatch requests: what consume queues and index files need to know of records.
 
-Replication moves bytes and dispatches them again, recovery dispatches what a dead writer did not;
-all of them, and append itself, use this one function, so that they can't disagree.
+A function of the log's bytes alone. Append, dispatch of the pending tail, recovery and replication
+all use it, so that they can't disagree. RocketMQ's DispatchRequest, for a batch.
+
+`dispatch_requests` reads records. `requests_of_located` is for a caller that has just encoded them
+and knows most fields. Tags codes and index keys are hashed by `_hashes` (NumPy), or by its twin
+`_hashes_compiled` in batches that `kernels.is_worth`.
 """
 
 from __future__ import annotations
@@ -44,16 +48,18 @@ if TYPE_CHECKING:
 
 _INTEGER = re.compile(rb"[+-]?[0-9]{1,20}")
 _INT32_MAX = 2**31 - 1
-_KEYS_A_RECORD = 4
-"""Room for as many index keys on average; batches with more are left to NumPy."""
+_KEYS_PER_RECORD = 4
+"""Room for this many index keys per record on average; `_hashes` takes batches with more."""
 
 
 @dataclass(frozen=True)
 class DispatchRequests:
-    """One element a record, in log order, and one element an index key, in put order.
+    """Dispatch requests of a batch, as columns: element i is record i, in log order.
 
-    `topics[topic_codes[i]]` is record i's topic. `index_rows` says which record an index key
-    belongs to, `index_hashes` are as index files store them.
+    `topics[topic_codes[i]]` is record i's topic. `tags_codes` are what consume queues store: the
+    hash of the tag, or the time of delivery in the schedule topic. `index_rows` and `index_hashes`
+    have one element for each index key, in put order: its record, and its hash as index files store
+    it.
     """
 
     topics: list[str]
@@ -70,7 +76,7 @@ class DispatchRequests:
 
     @property
     def in_queue(self) -> NDArray[np.bool_]:
-        """Which records take a place in a consume queue: not prepared, not rolled back."""
+        """A mask of the records that get a consume-queue entry: not prepared, not rolled back."""
         transaction = self.sys_flags & TRANSACTION_MASK
         taken: NDArray[np.bool_] = (transaction == 0) | (transaction == SysFlag.COMMIT)
         return taken
@@ -78,9 +84,10 @@ class DispatchRequests:
 
 @dataclass(frozen=True)
 class LocatedRecords:
-    """Records of which everything is known that dispatch needs, but for what properties say.
+    """Records whose fields are known, but for what their properties say.
 
-    Properties are the last field of a record: texts end where records do.
+    Properties are the last field of a record: texts end where records do. `dispatch_values` are the
+    values of tags, keys and unique keys, if the caller has them; they save searching the texts.
     """
 
     buffer: NDArray[np.uint8]
@@ -91,8 +98,7 @@ class LocatedRecords:
     queue_ids: NDArray[np.int32]
     sys_flags: NDArray[np.int32]
     properties_lengths: NDArray[np.int64]
-    named: DispatchValues | None = None
-    """What the properties say of tags, keys and unique keys, if somebody knows that too."""
+    dispatch_values: DispatchValues | None = None
 
 
 def dispatch_requests(
@@ -101,7 +107,7 @@ def dispatch_requests(
     index_tags: bool = True,
     delay_levels: Sequence[int] = DELAY_LEVELS_SECONDS,
 ) -> DispatchRequests:
-    """Read what dispatch needs out of a batch of records that lie one after another in the log."""
+    """Read the dispatch requests of records that lie one after another in the log."""
     fields = locate(frames)
     topics, codes = topics_of(fields)
     located = LocatedRecords(
@@ -134,23 +140,23 @@ def requests_of_located(
     index_tags: bool = True,
     delay_levels: Sequence[int] = DELAY_LEVELS_SECONDS,
 ) -> DispatchRequests:
-    """The same for records whose fields somebody knows; their offsets are 0 until they have any."""
+    """Build dispatch requests from fields already located; offsets stay 0 until they are known."""
     topics = list(located.topics)
+    hashes = None
+    # Delayed messages are few, and their codes are times, not hashes: no kernel for them.
     if SCHEDULE_TOPIC not in topics and kernels.is_worth(len(located.starts)):
         hashes = _hashes_compiled(located, topics, index_tags=index_tags)
-    else:
-        hashes = None
     if hashes is None:
         hashes = _hashes(
             located, topics, store_timestamps, index_tags=index_tags, delay_levels=delay_levels
         )
-    nowhere = np.zeros(len(located.starts), dtype=np.int64)
+    not_placed = np.zeros(len(located.starts), dtype=np.int64)
     return DispatchRequests(
         topics=topics,
         topic_codes=located.topic_codes,
         queue_ids=located.queue_ids,
-        queue_offsets=nowhere,
-        physical_offsets=nowhere,
+        queue_offsets=not_placed,
+        physical_offsets=not_placed,
         sizes=located.sizes,
         tags_codes=hashes.tags_codes,
         store_timestamps=store_timestamps,
@@ -161,7 +167,7 @@ def requests_of_located(
 
 
 def join_requests(parts: Sequence[DispatchRequests]) -> DispatchRequests:
-    """The fields of records that lie one behind the other, of at least one part."""
+    """Return the requests of all parts, in order; there must be at least one part."""
     if len(parts) == 1:
         return parts[0]
     firsts = np.cumsum([0, *(len(part.sizes) for part in parts[:-1])]).tolist()
@@ -199,7 +205,7 @@ def _hashes(
     index_tags: bool,
     delay_levels: Sequence[int],
 ) -> _Hashes:
-    """What the properties of the records come to."""
+    """Hash tags and index keys by NumPy; the twin of `_hashes_compiled`, for any text."""
     codes = located.topic_codes
     tags, keys, unique, delays = find_values(_texts(located), [TAGS, KEYS, UNIQ_KEY, DELAY])
     tag_hashes = hash_spans(tags)
@@ -218,13 +224,16 @@ def _hashes(
 def _hashes_compiled(
     located: LocatedRecords, topics: list[str], *, index_tags: bool
 ) -> _Hashes | None:
-    """The same by a kernel; None if a text is beyond it."""
+    """Hash tags and index keys by a kernel; the twin of `_hashes`.
+
+    None if a value is not ASCII or there are more keys than room: then `_hashes` has to do it.
+    """
     from broker_core.codec.hashing.index_keys_kernels import hash_properties, hash_values
     from broker_core.codec.properties.search_kernels import BLOCK_BYTES, keys_of
 
     count = len(located.starts)
     tags_codes = np.empty(count, dtype=np.int64)
-    rows = np.empty(_KEYS_A_RECORD * count, dtype=np.int64)
+    rows = np.empty(_KEYS_PER_RECORD * count, dtype=np.int64)
     hashes = np.empty(len(rows), dtype=np.int32)
     rest = (
         arguments.ints(located.topic_codes),
@@ -235,11 +244,11 @@ def _hashes_compiled(
         rows,
         hashes,
     )
-    named = located.named
-    # A value with a separator in it is not what its record says.
-    if named is not None and all(_lack(values, PROPERTY_SEPARATOR) for values in named):
-        are_single = _lack(named[DISPATCH_PROPERTIES.index(KEYS)], KEY_SEPARATOR)
-        found = hash_values(named, are_single, *rest)
+    values = located.dispatch_values
+    # A value with 0x02 in it reads shorter in its record, and the record's bytes decide.
+    if values is not None and all(_lack(column, PROPERTY_SEPARATOR) for column in values):
+        are_single = _lack(values[DISPATCH_PROPERTIES.index(KEYS)], KEY_SEPARATOR)
+        found = hash_values(values, are_single, *rest)
     elif len(located.buffer) >= BLOCK_BYTES:
         data, starts, lengths = arguments.spans(*_texts(located))
         found = hash_properties(
@@ -254,7 +263,7 @@ def _hashes_compiled(
 
 
 def _lack(texts: KernelSpans, character: str) -> bool:
-    """Whether texts that lie one behind the other are ASCII, without a character in any of them."""
+    """Tell whether texts that lie one behind the other are ASCII and all lack a character."""
     from broker_core.codec.hashing.index_keys_kernels import lacks
 
     data, starts, lengths = texts
@@ -268,12 +277,13 @@ def _texts(located: LocatedRecords) -> Spans:
 
 
 def _are_indexed(located: LocatedRecords) -> NDArray[np.bool_]:
+    """Return a mask of the records that are indexed: all but those rolled back."""
     indexed: NDArray[np.bool_] = (located.sys_flags & TRANSACTION_MASK) != SysFlag.ROLLBACK
     return indexed
 
 
 def topics_of(fields: RecordFields) -> tuple[list[str], NDArray[np.int32]]:
-    """The distinct topics and each record's place among them."""
+    """Return the distinct topics, and for each record the number of its topic among them."""
     if fields.topic is not None:
         return [fields.topic], np.zeros(len(fields.frames), dtype=np.int32)
     column = gather_spans(fields.topics)
@@ -295,7 +305,7 @@ def _put_deliver_times(
     rows: NDArray[np.intp],
     delay_levels: Sequence[int],
 ) -> None:
-    """In the schedule topic the tag field holds the deliver time; delayed messages are few."""
+    """Overwrite the tags codes of delayed messages with their times of delivery."""
     values = gather_spans(delays.take(rows)).to_pylist()
     levels = [_level(text) for text in values]
     delayed = np.flatnonzero(np.array(levels, dtype=np.int64) > 0)
@@ -305,6 +315,6 @@ def _put_deliver_times(
 
 
 def _level(text: bytes) -> int:
-    """A delay level as Java reads an int; 0 for what is none."""
+    """Return a delay level as Java parses an int; 0 if the text is no int."""
     level = int(text) if _INTEGER.fullmatch(text) else 0
     return level if level <= _INT32_MAX else 0

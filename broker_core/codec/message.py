@@ -1,4 +1,8 @@
-"""One message on its way in: what RocketMQ's clients check and add before they send it."""
+"""A single message: what RocketMQ's clients check and add before they send it.
+
+The twin of the columnar path for one message at a time: `single_record` makes the record itself,
+`single_message` a MessageBatch (message_batch.py) of one row.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ _TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
 
 
 def join_keys(topic: str, keys: Sequence[str] | str | None) -> str:
-    """Return keys as they are stored, between single spaces; a text is taken as it is."""
+    """Return keys as they are stored, joined by single spaces; a text is taken as it is."""
     if keys is None or isinstance(keys, str):
         return keys or ""
     for key in keys:
@@ -41,7 +45,7 @@ def join_keys(topic: str, keys: Sequence[str] | str | None) -> str:
 
 
 def check_user_properties(topic: str, properties: Mapping[str, str]) -> None:
-    """Raise IllegalMessageError for a property that RocketMQ keeps for itself or can't store."""
+    """Raise IllegalMessageError for a property that RocketMQ reserves or can't store."""
     for name, value in properties.items():
         if not (_is_text(name) and _is_text(value)):
             raise _illegal(topic, f"has the property {name!r}={value!r}; both must be text")
@@ -107,7 +111,7 @@ def single_record(
     delay_level: int = 0,
     store_host: bytes = LOOPBACK,
 ) -> Record:
-    """Return one message as a record that has no place yet; see `single_message`."""
+    """Return one message as a record without offsets; see `single_message`."""
     if not isinstance(body, bytes | bytearray | memoryview):
         raise _illegal(topic, f"has a body of type {type(body).__name__}; bodies are bytes")
     if not len(body):

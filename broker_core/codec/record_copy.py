@@ -1,14 +1,16 @@
 """Copies of stored records: the same message in another queue, with other properties.
 
-A broker copies records when it commits half messages, checks them again, gives them up, or delivers
-delayed ones. What a message was born with (body, body checksum, born time, hosts) is taken over as
-bytes; where it lies and what the broker says of it is new. The bodies are neither inflated nor
+A broker copies records when it commits half messages, puts them back for another check, gives them
+up, or delivers delayed ones. Body, body checksum, born time and hosts are taken over as bytes;
+destination, offsets, properties and transaction bits are new. Bodies are neither inflated nor
 checked: a copy is exactly as good as its original.
+
+`_copy_joined` here copies small batches by NumPy and Arrow; its twin, the kernel `copy_originals`
+(record_copy_kernels.py), copies those that `kernels.is_worth`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,13 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.codec import layout
-from broker_core.codec.encode import (
-    EncodedRecords,
-    fixed_binary,
-    topic_column,
-    topic_texts,
-    writable,
-)
+from broker_core.codec.encode import EncodedRecords, StoredTopics, fixed_binary, writable
 from broker_core.codec.header_dtype import header_dtype
 from broker_core.codec.spans import fixed_width, gather_spans
 from broker_core.jit import arguments, kernels
@@ -32,133 +28,149 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.fields import RecordFields
+    from broker_core.codec.message_batch import Destinations
     from broker_core.codec.spans import Spans
 
 
 @dataclass(frozen=True)
-class Destinations:
-    """Where each of many records goes: topics[topic_codes[i]], queue queue_ids[i]."""
+class _Changes:
+    """What a copy has in place of its original's header fields.
 
-    topics: Sequence[str]
-    topic_codes: NDArray[np.int32]
-    queue_ids: NDArray[np.int32]
+    SYSFLAG becomes (flags & keep) | put. With `forgets_retries` FLAG and RECONSUMETIMES become 0.
+    """
 
-    def __len__(self) -> int:
-        return len(self.queue_ids)
-
-    @classmethod
-    def to_queue(cls, topic: str, queue_id: int, count: int) -> Destinations:
-        """All of `count` records to one queue."""
-        nowhere_else = np.zeros(count, dtype=np.int32)
-        return cls((topic,), nowhere_else, nowhere_else + np.int32(queue_id))
+    keep: int
+    put: int
+    prepared_offsets: NDArray[np.int64] | int
+    forgets_retries: bool
 
 
 def copy_records(
     fields: RecordFields,
-    route: Destinations,
+    destinations: Destinations,
     properties: Spans,
     *,
     transaction: int | None,
     prepared_offsets: NDArray[np.int64] | int = 0,
     forgets_retries: bool = False,
 ) -> EncodedRecords:
-    """Records with the bodies and births of `fields`, as `route` and `properties` say.
+    """Return records with the bodies and births of `fields`, these destinations and properties.
 
     `transaction` replaces the transaction bits of SYSFLAG, unless it is None. `forgets_retries`
     makes FLAG and RECONSUMETIMES 0, as RocketMQ does when it puts a half message back.
     """
-    count = len(route)
-    texts, wide = topic_texts(route.topics)
-    topic_bytes = np.array([len(text) for text in texts], dtype=np.int64)
-    fixed = fields.bodies.starts - fields.frames.starts
-    sizes = fixed + fields.bodies.lengths + topic_bytes[route.topic_codes] + 2 + properties.lengths
-    starts = np.zeros(count, dtype=np.int64)
-    np.cumsum(sizes[:-1], out=starts[1:])
-    nothing = np.empty(0, dtype=np.uint8)
-    records = EncodedRecords(nothing, starts, sizes.astype(np.int32), store_time_at(fields))
-    keep, put = -1, 0
-    if transaction is not None:
-        keep, put = ~layout.TRANSACTION_MASK, transaction
-    magics = np.where(wide, layout.MAGIC_V2, layout.MAGIC_V1).astype(np.uint32)
-    if kernels.is_worth(count):
-        from broker_core.codec.record_copy_kernels import copy_originals
+    topics = StoredTopics(destinations.topics)
+    header_bytes = fields.bodies.starts - fields.frames.starts
+    sizes = header_bytes + fields.bodies.lengths + 2 + properties.lengths
+    sizes += topics.lengths(destinations.topic_codes)
+    starts = np.cumsum(sizes) - sizes
+    no_bytes = np.empty(0, dtype=np.uint8)
+    records = EncodedRecords(no_bytes, starts, sizes.astype(np.int32), store_time_at(fields))
+    keep, put = (-1, 0) if transaction is None else (~layout.TRANSACTION_MASK, transaction)
+    changes = _Changes(keep, put, prepared_offsets, forgets_retries)
+    copy = _copy_compiled if kernels.is_worth(len(records)) else _copy_joined
+    return replace(records, buffer=copy(fields, records, destinations, topics, properties, changes))
 
-        buffer = np.empty(int(sizes.sum()), dtype=np.uint8)
-        copy_originals(
-            buffer,
-            starts,
-            records.sizes,
-            arguments.spans(fields.data, fields.frames.starts, fields.bodies.lengths),
-            arguments.longs(fixed),
-            arguments.spans(*properties),
-            (*arguments.joined(texts), magics.view(np.int32)),
-            arguments.ints(route.topic_codes),
-            arguments.ints(route.queue_ids),
-            arguments.longs(prepared_offsets),
-            (keep, put),
-            forgets_retries,
-        )
-        return replace(records, buffer=buffer)
-    news = {
-        "size": sizes,
-        "magic": magics[route.topic_codes],
-        "queueId": route.queue_ids,
-        "sysFlag": (fields.sys_flags & np.int32(keep)) | np.int32(put),
-        "preparedTransactionOffset": np.broadcast_to(prepared_offsets, count),
+
+def _copy_compiled(
+    fields: RecordFields,
+    records: EncodedRecords,
+    destinations: Destinations,
+    topics: StoredTopics,
+    properties: Spans,
+    changes: _Changes,
+) -> NDArray[np.uint8]:
+    """Return the copies' bytes, written by a kernel; the twin of `_copy_joined`."""
+    from broker_core.codec.record_copy_kernels import copy_originals
+
+    buffer = np.empty(int(records.sizes.sum(dtype=np.int64)), dtype=np.uint8)
+    copy_originals(
+        buffer,
+        records.starts,
+        records.sizes,
+        arguments.spans(fields.data, fields.frames.starts, fields.bodies.lengths),
+        arguments.longs(fields.bodies.starts - fields.frames.starts),
+        arguments.spans(*properties),
+        topics.for_kernel(),
+        arguments.ints(destinations.topic_codes),
+        arguments.ints(destinations.queue_ids),
+        arguments.longs(changes.prepared_offsets),
+        (changes.keep, changes.put),
+        changes.forgets_retries,
+    )
+    return buffer
+
+
+def _copy_joined(
+    fields: RecordFields,
+    records: EncodedRecords,
+    destinations: Destinations,
+    topics: StoredTopics,
+    properties: Spans,
+    changes: _Changes,
+) -> NDArray[np.uint8]:
+    """Return the copies' bytes, joined by Arrow; the twin of `_copy_compiled`."""
+    count, codes = len(records), destinations.topic_codes
+    values = {
+        "size": records.sizes,
+        "magic": topics.magics[codes],
+        "queueId": destinations.queue_ids,
+        "sysFlag": (fields.sys_flags & np.int32(changes.keep)) | np.int32(changes.put),
+        "preparedTransactionOffset": np.broadcast_to(changes.prepared_offsets, count),
     }
-    if forgets_retries:
-        news |= dict.fromkeys(("flag", "reconsumeTimes"), np.zeros(count, dtype=np.int32))
+    if changes.forgets_retries:
+        values |= dict.fromkeys(("flag", "reconsumeTimes"), np.zeros(count, dtype=np.int32))
     joined = pc.binary_join_element_wise(
-        _heads(fields, fixed, news),
+        _headers(fields, values),
         gather_spans(fields.bodies),
-        topic_column(texts, route.topic_codes),
+        topics.column(codes),
         fixed_binary(properties.lengths.astype(">i2").view(np.uint8), count, 2),
         gather_spans(properties),
         pa.scalar(b"", type=pa.binary()),
     )
-    return replace(records, buffer=writable(joined))
+    return writable(joined)
 
 
-def _heads(
-    fields: RecordFields, fixed: NDArray[np.int64], news: dict[str, NDArray[np.integer]]
-) -> pa.Array:
-    """The fixed parts of all records, hosts included, with some fields changed."""
+def _headers(fields: RecordFields, values: dict[str, NDArray[np.integer]]) -> pa.Array:
+    """Return the headers of all records, hosts included, with some fields changed."""
     if fields.is_plain:
-        return _heads_of(fields, slice(None), (layout.HOST_V4, layout.HOST_V4), news)
+        return _headers_of(fields, slice(None), (layout.HOST_V4, layout.HOST_V4), values)
+    # Records whose hosts have other widths have another layout: one gather for each layout.
+    header_bytes = fields.bodies.starts - fields.frames.starts
     born_v6 = (fields.sys_flags & layout.SysFlag.BORN_HOST_V6) != 0
-    kinds = 2 * fixed + born_v6
-    parts, rows_of_parts = [], []
+    kinds = 2 * header_bytes + born_v6
+    headers, rows_of_headers = [], []
     for kind in np.unique(kinds).tolist():
         rows = np.flatnonzero(kinds == kind)
         widths = _host_widths(kind // 2, is_born_v6=bool(kind % 2))
-        parts.append(_heads_of(fields, rows, widths, news))
-        rows_of_parts.append(rows)
-    order = np.argsort(np.concatenate(rows_of_parts), kind="stable")
-    return pa.concat_arrays(parts).take(pa.array(order))
+        headers.append(_headers_of(fields, rows, widths, values))
+        rows_of_headers.append(rows)
+    order = np.argsort(np.concatenate(rows_of_headers), kind="stable")
+    return pa.concat_arrays(headers).take(pa.array(order))
 
 
-def _heads_of(
+def _headers_of(
     fields: RecordFields,
     rows: NDArray[np.intp] | slice,
     widths: tuple[int, int],
-    news: dict[str, NDArray[np.integer]],
+    values: dict[str, NDArray[np.integer]],
 ) -> pa.Array:
-    """The fixed parts of records whose hosts have these widths."""
+    """Return the headers of records whose hosts have these widths."""
     kind = header_dtype(*widths)
-    heads = fixed_width(fields.frames.buffer, fields.frames.starts[rows], kind.itemsize)
-    view = heads.view(kind)[:, 0]
-    for name, values in news.items():
-        view[name] = values[rows]
-    return fixed_binary(heads, len(heads), kind.itemsize)
+    headers = fixed_width(fields.frames.buffer, fields.frames.starts[rows], kind.itemsize)
+    view = headers.view(kind)[:, 0]
+    for name, column in values.items():
+        view[name] = column[rows]
+    return fixed_binary(headers, len(headers), kind.itemsize)
 
 
-def _host_widths(fixed_bytes: int, *, is_born_v6: bool) -> tuple[int, int]:
+def _host_widths(header_bytes: int, *, is_born_v6: bool) -> tuple[int, int]:
     born = layout.HOST_V6 if is_born_v6 else layout.HOST_V4
-    return born, fixed_bytes - (layout.BODY - 2 * layout.HOST_V4) - born
+    return born, header_bytes - (layout.BODY - 2 * layout.HOST_V4) - born
 
 
 def store_time_at(fields: RecordFields) -> NDArray[np.int64] | int:
-    """Where STORETIMESTAMP lies in each record."""
+    """Return the position of STORETIMESTAMP in each record; one number if none has a wide host."""
     born_v6 = (fields.sys_flags & layout.SysFlag.BORN_HOST_V6) != 0
     if not born_v6.any():
         return layout.STORE_TIMESTAMP

@@ -1,6 +1,7 @@
-"""Copies of stored records, in one pass; the twin of copies.py's join.
+"""Copies of stored records, in one pass: the twin of `_copy_joined` in record_copy.py.
 
-Fixed part and body lie one behind the other in the original, and are copied as one run of bytes.
+Header and body lie one behind the other in the original, whatever the hosts' widths, and are copied
+as one run of bytes; the fields that change are overwritten in the copy.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from broker_core.codec.encode_kernels import Topics
+    from broker_core.codec.encode_kernels import KernelTopics
     from broker_core.jit.arguments import KernelSpans
 
 _PREPARED = layout.BODY - layout.PREPARED_OFFSET
@@ -57,36 +58,36 @@ def copy_originals(
     starts: NDArray[np.int64],
     sizes: NDArray[np.int32],
     originals: KernelSpans,
-    fixed: NDArray[np.int64],
+    header_bytes: NDArray[np.int64],
     properties: KernelSpans,
-    topics: Topics,
+    topics: KernelTopics,
     codes: NDArray[np.int32],
     queue_ids: NDArray[np.int32],
     prepared: NDArray[np.int64],
     flag_bits: tuple[int, int],
     forgets_retries: bool,
 ) -> None:
-    """Fill `out` with copies at `starts`, which leave room for exactly their `sizes`.
+    """Write copies of `sizes` bytes at `starts`.
 
-    `originals` say where records begin and how long their bodies are, `fixed` how long what is
-    before the body. `flag_bits` are those of SYSFLAG to keep, and those to set.
+    `originals` are the starts of the records and the lengths of their bodies, `header_bytes` the
+    lengths of what is before the bodies. `flag_bits` are those of SYSFLAG to keep, and to set.
     """
-    data, places, body_lengths = originals
+    data, record_starts, body_lengths = originals
     text_data, text_starts, text_lengths = properties
     magics = topics[2]
     keep, put = flag_bits
-    a_half = 1 if len(prepared) > 1 else 0
+    prepared_step = 1 if len(prepared) > 1 else 0
     for row in range(len(starts)):
         at = starts[row]
-        length = fixed[row] + body_lengths[row]
-        copy(out, at, data, places[row], length)
+        length = header_bytes[row] + body_lengths[row]
+        copy(out, at, data, record_starts[row], length)
         store_i32(out, at, sizes[row])
         store_i32(out, at + layout.MAGIC, magics[codes[row]])
         store_i32(out, at + layout.QUEUE_ID, queue_ids[row])
-        flags = load_i32(data, places[row] + layout.SYS_FLAG)
+        flags = load_i32(data, record_starts[row] + layout.SYS_FLAG)
         store_i32(out, at + layout.SYS_FLAG, (flags & keep) | put)
-        body = at + fixed[row]
-        store_i64(out, body - _PREPARED, prepared[row * a_half])
+        body = at + header_bytes[row]
+        store_i64(out, body - _PREPARED, prepared[row * prepared_step])
         if forgets_retries:
             store_i32(out, at + layout.FLAG, 0)
             store_i32(out, body - _RECONSUMED, 0)

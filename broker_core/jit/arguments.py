@@ -1,4 +1,8 @@
-"""Arrays as kernels take them: contiguous, and of one type. What is so already is not copied."""
+"""Arguments of kernels: contiguous arrays of the one type that a kernel is compiled for.
+
+An array that is so already is not copied. Spans become plain tuples: a kernel's signature has no
+named tuples.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +20,26 @@ if TYPE_CHECKING:
 
 
 def octets(values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Bytes."""
+    """Return bytes, contiguous."""
     return np.ascontiguousarray(values)
 
 
 def ints(values: NDArray[Any] | int) -> NDArray[np.int32]:
-    """A column of 32-bit integers; one number for all rows is one element."""
+    """Return a column of 32-bit integers; one number for all rows becomes one element."""
     return np.ascontiguousarray(np.atleast_1d(values), dtype=np.int32)
 
 
 def longs(values: NDArray[Any] | int) -> NDArray[np.int64]:
-    """A column of 64-bit integers; one number for all rows is one element."""
+    """Return a column of 64-bit integers; one number for all rows becomes one element."""
     return np.ascontiguousarray(np.atleast_1d(values), dtype=np.int64)
 
 
 def spans(data: NDArray[np.uint8], starts: NDArray[Any], lengths: NDArray[Any]) -> KernelSpans:
-    """Texts data[start : start + length]."""
+    """Return the texts data[start : start + length]."""
     return octets(data), longs(starts), longs(lengths)
 
 
 def joined(parts: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Texts one after another, and their bounds."""
+    """Return texts one after another in one buffer, and their bounds."""
     bounds = np.cumsum([0, *map(len, parts)], dtype=np.int64)
     return np.frombuffer(b"".join(parts), dtype=np.uint8), bounds

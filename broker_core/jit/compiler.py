@@ -1,6 +1,9 @@
-"""What kernels are made of: how they are compiled, and how they touch bytes.
+"""Compiler of kernels: the decorators `kernel` and `inlined`, argument types, and access to bytes.
 
-Nothing here checks bounds. A kernel looks at sizes before it touches what they lead to.
+Nothing here checks bounds. A kernel looks at a size before it touches what the size leads to.
+
+Records are unaligned and big-endian, and indexing a NumPy array in a kernel checks for negative
+positions. So bytes are read and written by intrinsics: one unaligned load or store, and one swap.
 """
 
 from __future__ import annotations
@@ -31,9 +34,10 @@ SPANS = types.Tuple((BYTES, INT64S, INT64S))
 
 LINE_BYTES = 64
 AHEAD_ROWS = 8
-"""How early a row's memory is announced.
+"""Rows ahead of the current one whose memory is prefetched.
 
-Records of one queue lie far apart where others lie between them: each would be waited for.
+Records of one queue lie far apart where records of others lie between them: the processor's own
+prefetcher does not find them, and each would be waited for.
 """
 
 if numba.config.DISABLE_JIT:
@@ -45,10 +49,10 @@ _SHARED = (Path(__file__), Path(__file__).resolve().parent.parent / "codec" / "l
 
 
 def _version() -> str:
-    """A digest of all that kernels are made of.
+    """Return a digest of all source that kernels are compiled from.
 
-    Numba looks at the file that a kernel stands in to see whether what it kept is stale. Parts and
-    constants of other files are compiled into it too, so the kernel's name says what they were.
+    Numba compares only the kernel's own file to tell whether its cache is stale. Inlined functions
+    and constants of other files are compiled into a kernel too, so the digest is part of its name.
     """
     digest = hashlib.sha256()
     folder = Path(__file__).resolve().parent.parent
@@ -61,9 +65,9 @@ _VERSION = _version()
 
 
 def kernel(result: Any, *arguments: Any) -> Callable[[Function], Function]:
-    """Compile a function for arguments of these types, or load what was compiled before.
+    """Compile a function for arguments of these types, or load it from the cache.
 
-    It runs without the interpreter's lock. RuntimeError if what is compiled can't be kept.
+    The kernel runs without the interpreter's lock. RuntimeError if no folder can hold the cache.
     """
     compile_now = numba.njit(result(*arguments), cache=True, nogil=True, error_model="numpy")
 
@@ -76,9 +80,9 @@ def kernel(result: Any, *arguments: Any) -> Callable[[Function], Function]:
 
 
 def inlined(function: Function) -> Function:
-    """Compile a function that kernels are made of into each that calls it.
+    """Compile a function into each kernel that calls it.
 
-    A call would hand over every array as seven words, and count who holds it.
+    A call would pass every array as seven words, and count references.
     """
     compiled: Function = numba.njit(function, nogil=True, error_model="numpy", forceinline=True)
     return compiled
@@ -107,8 +111,8 @@ def _storing(width: int, number: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             word = ir.IntType(8 * width)
             address = _address(context, builder, signature.args[0], *values[:2])
-            place = builder.bitcast(address, word.as_pointer())
-            builder.store(builder.bswap(values[2]), place, align=1)
+            target = builder.bitcast(address, word.as_pointer())
+            builder.store(builder.bswap(values[2]), target, align=1)
             return context.get_dummy_value()
 
         return types.void(data, types.int64, number), generate
@@ -120,34 +124,34 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     def load_byte(data: NDArray[Any], at: int) -> int:
-        """The byte at a place: unlike data[at], no place counts from the end."""
+        """Return the byte at a position; unlike data[at], none counts from the end."""
 
     def load_i16(data: NDArray[Any], at: int) -> int:
-        """The big-endian integer at a place."""
+        """Return the big-endian integer of two bytes at a position."""
 
     def load_i32(data: NDArray[Any], at: int) -> int:
-        """The same, of four bytes."""
+        """Return the big-endian integer of four bytes at a position."""
 
     def load_i64(data: NDArray[Any], at: int) -> int:
-        """The same, of eight bytes."""
+        """Return the big-endian integer of eight bytes at a position."""
 
     def load_word(data: NDArray[Any], at: int) -> Any:
-        """Eight bytes as an unsigned number, the first byte lowest."""
+        """Return eight bytes as an unsigned number, the first byte lowest."""
 
     def store_i16(data: NDArray[Any], at: int, value: int) -> None:
-        """Put a big-endian integer at a place."""
+        """Write a big-endian integer of two bytes at a position."""
 
     def store_i32(data: NDArray[Any], at: int, value: int) -> None:
-        """The same, of four bytes."""
+        """Write a big-endian integer of four bytes at a position."""
 
     def store_i64(data: NDArray[Any], at: int, value: int) -> None:
-        """The same, of eight bytes."""
+        """Write a big-endian integer of eight bytes at a position."""
 
     def copy(target: NDArray[Any], at: int, source: NDArray[Any], start: int, count: int) -> None:
-        """Put `count` bytes of the source at a place of the target."""
+        """Copy `count` bytes of the source to a position of the target."""
 
     def prefetch(data: NDArray[Any], at: int) -> None:
-        """Say that a place, which may be anywhere, is going to be read."""
+        """Prefetch the cache line at a position; one outside the array does no harm."""
 
 else:
     load_byte = _loading(1, types.uint8, swap=False)
@@ -169,8 +173,8 @@ else:
             cgutils.raw_memcpy(builder, to, origin, values[4], 1)
             return context.get_dummy_value()
 
-        place = types.int64
-        return types.void(target, place, source, place, place), generate
+        position = types.int64
+        return types.void(target, position, source, position, position), generate
 
     @intrinsic
     def prefetch(typing: Any, data: Any, at: Any) -> Any:
@@ -178,11 +182,11 @@ else:
 
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             array = context.make_array(signature.args[0])(context, builder, values[0])
-            place = builder.gep(array.data, [values[1]])
+            address = builder.gep(array.data, [values[1]])
             number = ir.IntType(32)
-            kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
+            kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
             ask = builder.module.declare_intrinsic("llvm.prefetch", (), kind)
-            builder.call(ask, [place, number(0), number(3), number(1)])  # to read, keep, data
+            builder.call(ask, [address, number(0), number(3), number(1)])  # to read, keep, data
             return context.get_dummy_value()
 
         return types.void(data, types.int64), generate

@@ -1,12 +1,19 @@
-"""Loops over records, compiled: what NumPy does in many passes over memory, done in one.
+"""The door to the kernels: loops over records that Numba compiles.
 
-Each kernel here has a twin of NumPy and Arrow calls in the codec, which says what it computes;
-tests hold the two equal. Kernels take the common shape of records. For any other they answer that
-they did not, and the twin does the work, so that every error is found and worded in one place.
+Problem: NumPy and Arrow take a batch through memory some twenty times, and waiting for memory is
+most of the cost. A kernel takes it through once.
 
-Numba compiles them, once a machine: the result is kept beside the source or in the user's cache
-folder. Small batches do not ask for it, and where Numba is missing, or nothing can be kept, the
-twins do all the work.
+Invariants: each kernel (`*_kernels.py`) has a twin of NumPy and Arrow calls in the module of the
+same name, which says what it computes; tests run both ways (`either_way`) and hold them equal.
+Kernels take the common shape of records. For any other they return that they did not, and the twin
+does the work, so that every error is found and worded in one place.
+
+Outline: a caller asks `is_worth(rows)`, imports the kernel inside the `if`, and calls it with
+arrays from arguments.py. The first such call loads all modules of kernels: a third of a second if
+they are compiled, some seconds on a new machine. What is compiled is kept beside the source or in
+the user's cache folder. Without Numba, or if nothing can be kept, the twins do all the work.
+
+Rejected: a C or Rust extension (docs/decisions/0010-compiled-loops.md).
 """
 
 from __future__ import annotations
@@ -15,8 +22,10 @@ import importlib
 import logging
 from functools import cache
 
+log = logging.getLogger(__name__)
+
 WORTH_ROWS = 2048
-"""Smaller batches are left to NumPy: they would not pay for loading the kernels."""
+"""Smaller batches go to the twins: they would not pay for loading the kernels."""
 
 KERNEL_MODULES = (
     "broker_core.codec.decode_kernels",
@@ -35,25 +44,24 @@ KERNEL_MODULES = (
     "broker_core.store.queue.consume_queue_kernels",
     "broker_core.broker.transactions.unpack_kernels",
 )
-"""Every module of kernels, by name: they lie above this one, beside their NumPy twins."""
+"""Every module of kernels, by name: imports point down, and these lie above, beside their twins."""
 
 _COMPILER = ("numba", "llvmlite")
-_LOG = logging.getLogger(__name__)
 
 
 def is_worth(rows: int) -> bool:
-    """Whether a batch of so many rows should go through a kernel, and there are any."""
+    """Return True if a batch of this many rows should go through a kernel, and there is one."""
     return rows >= WORTH_ROWS and is_available()
 
 
 def is_loaded() -> bool:
-    """Whether kernels are loaded already, so that they pay for any batch."""
+    """Return True if kernels are loaded already, so that they pay for any batch."""
     return bool(is_available.cache_info().currsize) and is_available()
 
 
 @cache
 def is_available() -> bool:
-    """Whether kernels can be had in this process; loads or compiles them when first asked."""
+    """Load or compile all kernels when first asked; return False if that is not possible."""
     try:
         for name in KERNEL_MODULES:
             importlib.import_module(name)  # importing one compiles or loads its kernels
@@ -67,5 +75,5 @@ def is_available() -> bool:
         reason = str(error)
     else:
         return True
-    _LOG.info("event=kernels_unavailable reason=%s", reason)
+    log.info("event=kernels_unavailable reason=%s", reason)
     return False

@@ -21,8 +21,8 @@ from broker_core.codec.encode import EncodedRecords
 from broker_core.codec.fields import RecordFields, locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hosts import is_v6
+from broker_core.codec.message_batch import Destinations
 from broker_core.codec.property_names import DISCARD_TOPIC, REAL_TOPIC, SCHEDULE_TOPIC
-from broker_core.codec.record_copy import Destinations
 from broker_core.codec.spans import gather_spans, sliding
 from broker_core.errors import CorruptRecordError, IllegalMessageError, RequestError
 from broker_core.jit import kernels

@@ -21,9 +21,9 @@ from broker_core.codec.hashing.crc import body_crc
 from broker_core.codec.hashing.index_keys import hashes_of
 from broker_core.codec.hashing.java import java_hash
 from broker_core.codec.hosts import is_v6
+from broker_core.codec.message_batch import Destinations
 from broker_core.codec.properties.text import parse_properties
 from broker_core.codec.property_names import HALF_TOPIC, SCHEDULE_TOPIC, TAGS
-from broker_core.codec.record_copy import Destinations
 from broker_core.service.admission import Admitted, Records, admit, is_the_brokers
 from broker_core.store.batch import Batch, Part
 

@@ -29,9 +29,9 @@ from broker_core.codec.dispatch_request import (
 from broker_core.codec.encode import EncodedRecords, encode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.layout import MAX_BODY_BYTES, TRANSACTION_MASK, SysFlag
+from broker_core.codec.message_batch import Destinations
 from broker_core.codec.properties.checksum import fill_checksums, reserve_checksums
 from broker_core.codec.property_names import SCHEDULE_TOPIC
-from broker_core.codec.record_copy import Destinations
 from broker_core.store.dispatch import QueueGroups, group_by_queue
 
 if TYPE_CHECKING:
@@ -112,8 +112,7 @@ class Batch:
         ]
         transaction = np.asarray(messages.sys_flags) & TRANSACTION_MASK
         in_queue = (transaction == 0) | (transaction == SysFlag.COMMIT)
-        route = Destinations(messages.topics, messages.topic_codes, messages.queue_ids)
-        return cls(tuple(parts), route, np.broadcast_to(in_queue, len(messages)))
+        return cls(tuple(parts), messages.destinations, np.broadcast_to(in_queue, len(messages)))
 
     @classmethod
     def of_copies(cls, records: EncodedRecords, route: Destinations) -> Batch:
@@ -222,9 +221,14 @@ class Batch:
 def _encoded(messages: MessageBatch, *, max_message_bytes: int) -> Part:
     """Encode messages into one part; what the columns say need not be read from the records."""
     records = encode(messages, max_message_bytes=max_message_bytes)
-    route = Destinations(messages.topics, messages.topic_codes, messages.queue_ids)
     properties = messages.property_parts
-    known = _located(records, route, properties.lengths, messages.sys_flags, named=properties.named)
+    known = _located(
+        records,
+        messages.destinations,
+        properties.lengths,
+        messages.sys_flags,
+        values=properties.dispatch_values,
+    )
     return Part(records, known)
 
 
@@ -234,7 +238,7 @@ def _located(
     properties_lengths: NDArray[np.int64],
     sys_flags: NDArray[np.int32] | int,
     *,
-    named: DispatchValues | None = None,
+    values: DispatchValues | None = None,
 ) -> LocatedRecords:
     return LocatedRecords(
         records.buffer,
@@ -245,7 +249,7 @@ def _located(
         route.queue_ids,
         np.broadcast_to(np.asarray(sys_flags, dtype=np.int32), len(records)),
         properties_lengths,
-        named,
+        values,
     )
 
 

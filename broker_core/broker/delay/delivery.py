@@ -27,8 +27,9 @@ from broker_core.broker.transactions.decisions import Delivered
 from broker_core.broker.transactions.half import real_destinations
 from broker_core.broker.transactions.settle import APPEND_BYTES, APPEND_ROWS, SettledElsewhereError
 from broker_core.codec.fields import locate
+from broker_core.codec.message_batch import Destinations
 from broker_core.codec.property_names import HALF_TOPIC, SCHEDULE_TOPIC
-from broker_core.codec.record_copy import Destinations, copy_records
+from broker_core.codec.record_copy import copy_records
 from broker_core.errors import TopicNotFoundError
 from broker_core.store import config_files
 from broker_core.store.batch import Batch

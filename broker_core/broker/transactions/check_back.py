@@ -41,6 +41,7 @@ from broker_core.broker.transactions.settle import SettledElsewhereError
 from broker_core.codec.decode import property_columns
 from broker_core.codec.fields import locate
 from broker_core.codec.ids import MAKER_CHARS
+from broker_core.codec.message_batch import Destinations
 from broker_core.codec.property_names import (
     CHECK_IMMUNITY_TIME,
     DISCARD_TOPIC,
@@ -51,7 +52,6 @@ from broker_core.codec.property_names import (
     TRANSACTION_PREPARED_QUEUE_OFFSET,
     UNIQ_KEY,
 )
-from broker_core.codec.record_copy import Destinations
 from broker_core.store import config_files
 from broker_core.store.batch import Batch
 from broker_core.types import CheckBackReport

@@ -40,7 +40,8 @@ from broker_core.codec.property_names import (
     REAL_QUEUE_ID,
     REAL_TOPIC,
 )
-from broker_core.codec.record_copy import Destinations, copy_records
+from broker_core.codec.message_batch import Destinations
+from broker_core.codec.record_copy import copy_records
 from broker_core.codec.spans import Spans, gather_spans, spans_of
 from broker_core.errors import CorruptRecordError
 

@@ -34,7 +34,7 @@ from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hashing.crc import body_crcs
 from broker_core.codec.header_dtype import header_dtype
-from broker_core.codec.message_batch import MessageBatch
+from broker_core.codec.message_batch import Destinations, MessageBatch
 from broker_core.codec.properties.text import format_properties, terminated
 from broker_core.codec.property_names import (
     HALF_BLOCK,
@@ -44,7 +44,7 @@ from broker_core.codec.property_names import (
     UNIQ_KEY,
 )
 from broker_core.codec.record import Record, decode_record, encode_record
-from broker_core.codec.record_copy import Destinations, copy_records
+from broker_core.codec.record_copy import copy_records
 from broker_core.codec.spans import Spans, sliding, spans_of
 from broker_core.errors import IllegalMessageError
 from broker_core.store.batch import PART_BYTES, Batch

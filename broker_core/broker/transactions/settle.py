@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from broker_core.broker.transactions.op import SettledHalves
     from broker_core.codec.frames import FrameBatch
-    from broker_core.codec.record_copy import Destinations
+    from broker_core.codec.message_batch import Destinations
     from broker_core.store.reader import StoreReader
     from broker_core.store.writer import StoreWriter
     from broker_core.types import AppendResult

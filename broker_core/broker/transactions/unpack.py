@@ -25,8 +25,9 @@ from broker_core.codec.encode import EncodedRecords, writable
 from broker_core.codec.fields import RecordFields, locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
+from broker_core.codec.message_batch import Destinations
 from broker_core.codec.property_names import HALF_BLOCK
-from broker_core.codec.record_copy import Destinations, store_time_at
+from broker_core.codec.record_copy import store_time_at
 from broker_core.codec.scan import chain
 from broker_core.codec.spans import Spans, gather_spans, sliding
 from broker_core.errors import CorruptRecordError

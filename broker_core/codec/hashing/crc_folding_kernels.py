@@ -1,11 +1,20 @@
-"""CRC-32 by multiplying without carries, for processors that have an instruction for it.
+"""CRC-32 by multiplication without carries, for x86 processors that have PCLMULQDQ.
 
-A text is a polynomial over bits, and its CRC what a division by another one leaves. Sixteen bytes
-are worth what they leave behind sixteen more, so they are multiplied by that power of x and added
-to the next sixteen; four such sums run side by side over long texts. What is left at the end is
-made 32 bits by two more steps of the same kind and a division that is a multiplication (Barrett's).
+Problem: by tables, each step of a CRC waits for look-ups in memory.
 
-Bits are mirrored, as CRC-32 has them: the lowest bit of the first byte is the highest power.
+Outline: a text is a polynomial over bits, and its CRC the remainder of a division by the CRC's
+polynomial. A block of 16 bytes that 16 more bytes follow has the remainder of itself times x^128,
+so it is multiplied by that power (modulo the polynomial, hence 32 bits) and added to the next
+block: it is *folded*. Long texts fold four sums side by side, each into the block four further on
+(x^512), so that a multiplication does not wait for the one before. The last 16 bytes are reduced to
+32 bits by two more folds and Barrett's division, which is two multiplications.
+
+Invariants: addition is exclusive or. Bits are mirrored, as CRC-32 has them: the lowest bit of the
+first byte is the highest power. A product of mirrored numbers comes out shifted by one bit, which
+`power` makes up for.
+
+Numba has no such instruction, so `_Folding` writes LLVM's; the constants are computed here and not
+copied from elsewhere. Where `can_fold` says no, crc_kernels.py steps by tables.
 """
 
 from __future__ import annotations
@@ -39,7 +48,7 @@ _WHOLE = _mirrored(POLYNOMIAL, _DEGREE) | 1 << _DEGREE
 
 
 def power(exponent: int) -> int:
-    """What x to this power leaves, mirrored, and shifted as products of mirrored numbers are.
+    """Return the remainder of x to a power, mirrored, and shifted by the one bit of products.
 
     >>> hex(power(64))
     '0x163cd6124'
@@ -52,7 +61,7 @@ def power(exponent: int) -> int:
 
 
 def quotient() -> int:
-    """How often the polynomial goes into x to the 64th, mirrored.
+    """Return the quotient of x to the 64th by the polynomial, mirrored, for Barrett's division.
 
     >>> hex(quotient())
     '0x1f7011641'
@@ -66,7 +75,7 @@ def quotient() -> int:
 
 
 def can_fold() -> bool:
-    """Whether what Numba compiles for has the instruction."""
+    """Tell whether the processor that Numba compiles for has PCLMULQDQ."""
     triple, _, features = cpu_target.target_context.codegen().magic_tuple()
     return triple.startswith("x86_64") and "+pclmul" in features.split(",")
 
@@ -74,7 +83,7 @@ def can_fold() -> bool:
 if TYPE_CHECKING:
 
     def fold(data: NDArray[np.uint8], start: int, blocks: int, state: Any) -> Any:
-        """The state of a CRC-32 after so many blocks from a place on; one at least."""
+        """Return the state of a CRC-32 after `blocks` blocks from `start` on, at least one."""
 
 else:
 
@@ -91,7 +100,7 @@ else:
 
 
 class _Folding:
-    """Writes the instructions of `fold`."""
+    """The instructions of `fold`, as they are written into a function."""
 
     def __init__(self, builder: Any, base: Any) -> None:
         self._builder = builder
@@ -101,9 +110,10 @@ class _Folding:
         self._multiply = cgutils.get_or_insert_function(builder.module, kind, name)
 
     def generate(self, blocks: Any, state: Any) -> Any:
-        """The state after all blocks."""
+        """Write the whole loop; return the state after all blocks."""
         builder = self._builder
         near = _pair(power(4 * _DEGREE + _DEGREE), power(4 * _DEGREE - _DEGREE))
+        # The state that came in is added to the first four bytes, as if it stood before them.
         first = builder.insert_element(_pair(0, 0), builder.zext(state, _WORD), _HALF(0))
         total = cgutils.alloca_once_value(builder, builder.xor(self._block(_WORD(0)), first))
         done = cgutils.alloca_once_value(builder, _WORD(1))
@@ -116,7 +126,7 @@ class _Folding:
         return self._reduced(builder.load(total), near)
 
     def _fold_lanes(self, blocks: Any, total: Any, near: Any) -> None:
-        """Sum up whole groups of blocks side by side, and then the sums."""
+        """Fold whole groups of four blocks side by side, then the four sums into one."""
         builder = self._builder
         far = _pair(power(16 * _DEGREE + _DEGREE), power(16 * _DEGREE - _DEGREE))
         others = [self._block(_WORD(lane)) for lane in range(1, _LANES)]
@@ -131,19 +141,20 @@ class _Folding:
             builder.store(self._folded(builder.load(total), near, builder.load(lane)), total)
 
     def _folded(self, total: Any, powers: Any, block: Any) -> Any:
-        """A block, with what is before it added."""
+        """Return a block with the sum before it folded in."""
         builder = self._builder
         low, high = self._product(total, powers, 0x00), self._product(total, powers, 0x11)
         return builder.xor(builder.xor(low, high), block)
 
     def _reduced(self, total: Any, near: Any) -> Any:
-        """What is left of sixteen bytes."""
+        """Return the remainder of 16 bytes."""
         builder = self._builder
         halves = _pair(0xFFFFFFFF, 0xFFFFFFFF)
-        # To eight bytes and four, to eight, to four.
+        # From 16 bytes to 12, from 12 to 8.
         total = builder.xor(self._behind(total, 8), self._product(total, near, 0x10))
         low = self._product(builder.and_(total, halves), _pair(power(2 * _DEGREE), 0), 0x00)
         total = builder.xor(self._behind(total, 4), low)
+        # Barrett: the quotient by one product, its multiple of the polynomial by another.
         division = _pair(_mirrored(_WHOLE, _DEGREE + 1), quotient())
         times = self._product(builder.and_(total, halves), division, 0x10)
         whole = self._product(builder.and_(times, halves), division, 0x00)
@@ -151,23 +162,23 @@ class _Folding:
         return builder.extract_element(left, _HALF(1))
 
     def _product(self, one: Any, other: Any, which: int) -> Any:
-        """The product of two words: the digits of `which` choose them, the lower one of `one`."""
+        """Return the product of two words; hex digits of `which` choose, the low one in `one`."""
         return self._builder.call(self._multiply, [one, other, ir.IntType(8)(which)])
 
     def _behind(self, pair: Any, count: int) -> Any:
-        """A pair without its first bytes, zeros at its end."""
+        """Return a pair without its first `count` bytes, zeros at its end."""
         builder, octets = self._builder, ir.VectorType(ir.IntType(8), BLOCK_BYTES)
-        places = ir.Constant(
+        positions = ir.Constant(
             ir.VectorType(_HALF, BLOCK_BYTES), list(range(count, count + BLOCK_BYTES))
         )
         nothing = ir.Constant(octets, [0] * BLOCK_BYTES)
-        moved = builder.shuffle_vector(builder.bitcast(pair, octets), nothing, places)
+        moved = builder.shuffle_vector(builder.bitcast(pair, octets), nothing, positions)
         return builder.bitcast(moved, _PAIR)
 
     def _block(self, number: Any) -> Any:
         builder = self._builder
-        place = builder.gep(self._base, [builder.mul(number, _WORD(BLOCK_BYTES))])
-        return builder.load(builder.bitcast(place, _PAIR.as_pointer()), align=1)
+        address = builder.gep(self._base, [builder.mul(number, _WORD(BLOCK_BYTES))])
+        return builder.load(builder.bitcast(address, _PAIR.as_pointer()), align=1)
 
 
 def _pair(low: int, high: int) -> Any:

@@ -1,7 +1,7 @@
-"""CRC-32 of many texts; the twin of crc32_many.py.
+"""CRC-32 of many texts: the twin of zlib's in crc.py.
 
-Sixteen bytes a step, by tables, or in a few instructions where the processor has them (folding.py);
-what is left behind the last step, by tables.
+Sixteen bytes a step: in a few instructions where the processor has them (crc_folding_kernels.py),
+else by tables (slicing by 16). The rest behind the last whole step is done by tables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BEGIN = np.uint32(0xFFFFFFFF)
 
 
 def _tables() -> NDArray[np.uint32]:
-    """Row k: what a byte becomes when k bytes follow it."""
+    """Return tables whose row k tells what a byte becomes when k bytes follow it."""
     tables = np.empty((BLOCK_BYTES, 256), dtype=np.uint32)
     state = np.arange(256, dtype=np.uint32)
     for _ in range(8):
@@ -40,8 +40,9 @@ _TABLES = _tables()
 
 @inlined
 def step_by_tables(data: NDArray[np.uint8], start: int, blocks: int, state: Any) -> Any:
-    """The state after so many blocks from a place on."""
+    """Return the state after `blocks` blocks of 16 bytes from `start` on."""
     for at in range(start, start + blocks * BLOCK_BYTES, BLOCK_BYTES):
+        # Sixteen look-ups that do not wait for each other: the state enters the first word only.
         first = load_word(data, at) ^ np.uint64(state)
         second = load_word(data, at + 8)
         state = np.uint32(0)
@@ -57,7 +58,7 @@ _step = fold if can_fold() else step_by_tables
 
 @inlined
 def crc32(data: NDArray[np.uint8], start: int, length: int) -> Any:
-    """The CRC-32 of data[start : start + length]."""
+    """Return the CRC-32 of data[start : start + length]."""
     state = _BEGIN
     blocks = length // BLOCK_BYTES
     at, end = start + blocks * BLOCK_BYTES, start + length
@@ -84,6 +85,6 @@ def crc32_spans(
     lengths: NDArray[np.int64],
     found: NDArray[np.uint32],
 ) -> None:
-    """The CRC-32 of every data[start : start + length]."""
+    """Write the CRC-32 of every data[start : start + length] into `found`."""
     for row in range(len(starts)):
         found[row] = crc32(data, starts[row], lengths[row])

@@ -1,7 +1,10 @@
-"""The keys under which records are indexed, as hashes: unique key, user keys, tag, in this order.
+"""Index keys: the hashes that find a record: of its unique key, user keys and tag, in this order.
 
 Indexed is the text `topic#key`, and `topic#T#tag` where tags are indexed (5.5.0 does, 4.9.7 does
-not). User keys are the pieces of KEYS between single spaces; empty ones do not count.
+not). User keys are the texts between single spaces in KEYS; empty ones do not count.
+
+One rule, three twins: `hashes_of` for one record, `IndexKeys` for many by NumPy, and the kernels of
+index_keys_kernels.py for ASCII batches that `kernels.is_worth`.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 
 KEY_MARK = "#"
 TAG_MARK = "#T#"
-"""What stands between a topic and a key, and between a topic and a tag."""
+"""The marks between a topic and a key, and between a topic and a tag."""
 _SPACE = 0x20
 
 
@@ -39,7 +42,7 @@ def _seed(topic: str, mark: str) -> int:
 
 
 def hashes_of(topic: str, properties: Mapping[str, str]) -> list[int]:
-    """The keys of one record as index files store them, in put order: IndexKeys' scalar twin."""
+    """Return the hashes of one record's keys as index files store them, in put order."""
     keys = [properties.get(UNIQ_KEY, ""), *properties.get(KEYS, "").split(KEY_SEPARATOR)]
     seed = _seed(topic, KEY_MARK)
     hashes = [index_hash(java_hash(key, seed)) for key in keys if key]
@@ -49,7 +52,7 @@ def hashes_of(topic: str, properties: Mapping[str, str]) -> list[int]:
 
 
 class IndexKeys:
-    """Collects (record, hash) pairs, kind by kind; `indexed` says which records take part."""
+    """(record, hash) pairs, collected kind by kind; `indexed` masks the records that take part."""
 
     def __init__(
         self, topics: Sequence[str], topic_codes: NDArray[np.int32], indexed: NDArray[np.bool_]
@@ -61,12 +64,12 @@ class IndexKeys:
         self._hashes: list[NDArray[np.int32]] = []
 
     def add_unique(self, values: Spans) -> None:
-        """A key that is one whole value."""
+        """Add keys that are one whole value each."""
         rows = self._present(values)
         self._put(rows, hash_spans(values.take(rows)), KEY_MARK)
 
     def add_keys(self, values: Spans) -> None:
-        """The pieces of each value."""
+        """Add the keys between spaces of each value."""
         rows = self._present(values)
         pieces = cut(values.take(rows), _SPACE)
         lengths = pieces.ends - pieces.begins
@@ -75,12 +78,12 @@ class IndexKeys:
         self._put(rows[pieces.rows[chosen]], hashes, KEY_MARK)
 
     def add_tags(self, values: Spans, hashes: TextHashes) -> None:
-        """Tags whose hashes are known."""
+        """Add tags whose hashes are known."""
         rows = self._present(values)
         self._put(rows, TextHashes(hashes.values[rows], hashes.units[rows]), TAG_MARK)
 
     def in_put_order(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """(rows, hashes as index files store them), record by record."""
+        """Return (rows, hashes as index files store them), record by record."""
         rows = np.concatenate(self._rows)
         order = np.argsort(rows, kind="stable")
         return rows[order], index_hashes(np.concatenate(self._hashes)[order])
@@ -95,5 +98,5 @@ class IndexKeys:
 
 
 def topic_seeds(topics: Sequence[str], mark: str) -> NDArray[np.int32]:
-    """The hashes that keys of each topic go on from."""
+    """Return for each topic the hash that its keys' hashes go on from."""
     return np.array([java_hash(topic + mark) for topic in topics], dtype=np.int32)

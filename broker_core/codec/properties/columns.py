@@ -1,6 +1,9 @@
-"""Properties text of many messages, as the columns and literals that it is joined from.
+"""Properties texts of many messages, made of columns; text.py is the twin for one message.
 
-Encoding puts the parts where they belong in each record, without a joined text in between.
+Texts are kept as the parts that they are joined from: literals that every row has (names and
+separators), and columns. Encoding puts the parts straight into the records, so that the joined
+texts never exist on the bulk path. Where texts are needed, `PropertyParts.joined` makes them: by
+Arrow, or by the kernel `join_columns` (columns_kernels.py) for batches that `kernels.is_worth`.
 """
 
 from __future__ import annotations
@@ -27,14 +30,14 @@ from broker_core.jit import arguments, kernels
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.properties.columns_kernels import Joined
+    from broker_core.codec.properties.columns_kernels import KernelParts
     from broker_core.jit.arguments import KernelSpans
 
     DispatchValues = tuple[KernelSpans, KernelSpans, KernelSpans]
-    """Values of the properties DISPATCHED."""
+    """Each row's values of DISPATCH_PROPERTIES, in that order."""
 
 DISPATCH_PROPERTIES = (TAGS, KEYS, UNIQ_KEY)
-"""The properties that make a message findable."""
+"""The properties that dispatch hashes, for consume queues and index files."""
 
 _INT32_MAX = 2**31 - 1
 _NAME_END = NAME_VALUE_SEPARATOR.encode()
@@ -44,13 +47,13 @@ _NOTHING = pa.scalar(b"", type=pa.binary())
 
 @dataclass(frozen=True)
 class Column:
-    """A binary column, and where its texts lie, looked up once."""
+    """A binary column, and the spans of its texts, computed once."""
 
     array: pa.Array
 
     @classmethod
     def of(cls, array: pa.Array) -> Column:
-        """A column of texts or bytes."""
+        """Return a column of strings or bytes as a binary one."""
         return cls(array.cast(pa.binary()))
 
     @cached_property
@@ -60,24 +63,24 @@ class Column:
 
 
 Part: TypeAlias = bytes | Column
-"""What every row has, or what each row has."""
+"""A literal that every row has, or a column."""
 
 
 @dataclass(frozen=True)
 class PropertyParts:
-    """Properties texts of many messages: the parts of each, in their order.
+    """Properties texts of `count` messages, as the parts that they are joined from, in order.
 
-    `named` are each row's values of the properties that make it findable, empty where it has none;
-    None if only the texts tell. Texts say the same if no value has a 0x02 in it, which ends one.
+    `dispatch_values` are tags, keys and unique key of each row, empty where a row has none; None if
+    only the texts tell. They agree with the texts unless a value contains 0x02, which ends a value.
     """
 
     parts: tuple[Part, ...]
     count: int
-    named: DispatchValues | None = None
+    dispatch_values: DispatchValues | None = None
 
     @classmethod
     def of(cls, properties: pa.Array | PropertyParts) -> PropertyParts:
-        """Texts that are joined already are one part."""
+        """Return parts as they are, and joined texts as one part."""
         if isinstance(properties, PropertyParts):
             return properties
         return cls((Column.of(properties),), len(properties))
@@ -87,7 +90,7 @@ class PropertyParts:
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes the texts take."""
+        """The bytes of all parts, an estimate of those of the texts."""
         return sum(
             self.count * len(part) if isinstance(part, bytes) else int(part.array.nbytes)
             for part in self.parts
@@ -95,7 +98,7 @@ class PropertyParts:
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """How many bytes each text takes."""
+        """The length of each text in bytes."""
         literal = sum(len(part) for part in self.parts if isinstance(part, bytes))
         lengths = np.full(self.count, literal, dtype=np.int64)
         for part in self.parts:
@@ -104,22 +107,23 @@ class PropertyParts:
         return lengths
 
     def slice(self, start: int, length: int) -> PropertyParts:
-        """The texts of some rows, as Arrow slices."""
+        """Return `length` rows from `start` on, over the same buffers."""
         rows = slice(start, start + length)
-        named = None
-        if self.named is not None:
+        values = None
+        if self.dispatch_values is not None:
             tags, keys, unique = (
-                (data, starts[rows], lengths[rows]) for data, starts, lengths in self.named
+                (data, starts[rows], lengths[rows])
+                for data, starts, lengths in self.dispatch_values
             )
-            named = tags, keys, unique
+            values = tags, keys, unique
         parts = (
             part if isinstance(part, bytes) else Column(part.array.slice(start, length))
             for part in self.parts
         )
-        return PropertyParts(tuple(parts), len(range(self.count)[rows]), named)
+        return PropertyParts(tuple(parts), len(range(self.count)[rows]), values)
 
     def joined(self) -> pa.Array:
-        """The texts."""
+        """Return the texts."""
         columns = [part for part in self.parts if isinstance(part, Column)]
         if not columns:
             literal = b"".join(part for part in self.parts if isinstance(part, bytes))
@@ -127,14 +131,19 @@ class PropertyParts:
         if len(self.parts) == 1:
             return columns[0].array
         if kernels.is_worth(self.count):
-            return join_texts(*self.columns(), self.count)
+            return _join_texts(*self._columns(), self.count)
         arrays = [part if isinstance(part, bytes) else part.array for part in self.parts]
         return pc.binary_join_element_wise(*arrays, _NOTHING)
 
-    def columns(self) -> tuple[list[KernelSpans], list[bytes]]:
-        """A few columns, and the literals before, between and behind them, as kernels take both.
+    def for_kernel(self) -> KernelParts:
+        """Return the parts as kernels take them."""
+        return _kernel_parts(*self._columns())
 
-        Parts beyond as many columns as a kernel takes are joined with those before them.
+    def _columns(self) -> tuple[list[KernelSpans], list[bytes]]:
+        """Return at most COLUMNS columns, and the literals before, between and behind them.
+
+        A kernel has one signature, and so a fixed number of columns: where there are more, the
+        first ones are joined into one.
         """
         from broker_core.codec.properties.columns_kernels import COLUMNS
 
@@ -145,28 +154,28 @@ class PropertyParts:
                 literals[-1] += part
                 continue
             if len(columns) == COLUMNS:
-                joined = Column(join_texts(columns, literals, self.count))
+                joined = Column(_join_texts(columns, literals, self.count))
                 columns, literals = [joined.texts], [b"", b""]
             columns.append(part.texts)
             literals.append(b"")
         return columns, literals
 
 
-def join_texts(columns: Sequence[KernelSpans], literals: Sequence[bytes], count: int) -> pa.Array:
-    """Literals and a few columns in turn, a literal first and last, joined by a kernel."""
+def _join_texts(columns: Sequence[KernelSpans], literals: Sequence[bytes], count: int) -> pa.Array:
+    """Join literals and columns in turn, a literal first and last, by a kernel."""
     from broker_core.codec.properties.columns_kernels import join_columns
 
     size = count * sum(map(len, literals)) + sum(int(column[2].sum()) for column in columns)
-    assert size <= _INT32_MAX, "whoever writes cuts batches long before this"
+    assert size <= _INT32_MAX, "batches are cut into parts long before 2 GiB"
     data, bounds = np.empty(size, dtype=np.uint8), np.empty(count + 1, dtype=np.int32)
-    join_columns(kernel_columns(columns, literals), data, bounds)
+    join_columns(_kernel_parts(columns, literals), data, bounds)
     return pa.Array.from_buffers(
         pa.binary(), count, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     )
 
 
-def kernel_columns(columns: Sequence[KernelSpans], literals: Sequence[bytes]) -> Joined:
-    """As many columns as kernels take, of which some may have no rows, and the literals."""
+def _kernel_parts(columns: Sequence[KernelSpans], literals: Sequence[bytes]) -> KernelParts:
+    """Fill up with columns of no rows to the number that kernels take."""
     from broker_core.codec.properties.columns_kernels import COLUMNS
 
     unused = arguments.spans(*spans_of(pa.array([], type=pa.binary())))
@@ -178,10 +187,10 @@ def join_properties(
     count: int,
     properties: pa.Array | None = None,
 ) -> pa.Array:
-    """Properties text of many messages, 0x02 after every entry.
+    """Return the properties text of many messages, 0x02 after every entry.
 
-    `pairs` name columns (null or empty: the row has no such property) or one value for all;
-    `properties` is a map column whose entries are added behind them.
+    `pairs` are names with a column (null or empty: the row has no such property) or with one value
+    for all rows; `properties` is a map column whose entries follow them.
     """
     return property_parts(pairs, count, properties).joined()
 
@@ -191,7 +200,7 @@ def property_parts(
     count: int,
     properties: pa.Array | None = None,
 ) -> PropertyParts:
-    """What the same text is joined from."""
+    """Return the parts of the texts that `join_properties` returns."""
     values: dict[str, Part] = {}
     parts: list[Part] = []
     for name, value in pairs:
@@ -202,15 +211,14 @@ def property_parts(
         parts += _entries(name.encode() + _NAME_END, given)
     if properties is not None:
         parts.append(Column(_map_texts(properties)))
+    # A map column, or a name given twice, may overrule a value: then only the texts tell.
     is_known = properties is None and len(values) == sum(value is not None for _, value in pairs)
     tags, keys, unique = (_texts(values.get(name, b""), count) for name in DISPATCH_PROPERTIES)
-    return PropertyParts(
-        tuple(_merged(parts)), count, named=(tags, keys, unique) if is_known else None
-    )
+    return PropertyParts(tuple(_merged(parts)), count, (tags, keys, unique) if is_known else None)
 
 
 def _entries(head: bytes, values: Part) -> list[Part]:
-    """`head value 0x02` for every row that has a value, nothing for the others."""
+    """Return the parts of `head value 0x02` for rows that have a value, of nothing for others."""
     if isinstance(values, bytes):
         return [head, values, _VALUE_END] if values else []
     lengths = values.texts[2]
@@ -221,7 +229,7 @@ def _entries(head: bytes, values: Part) -> list[Part]:
 
 
 def _texts(values: Part, count: int) -> KernelSpans:
-    """A column's texts, or one for all rows."""
+    """Return the spans of a column, or of one value for all rows."""
     if isinstance(values, Column):
         return values.texts
     lengths = np.full(count, len(values), dtype=np.int64)
@@ -229,7 +237,7 @@ def _texts(values: Part, count: int) -> KernelSpans:
 
 
 def _merged(parts: list[Part]) -> list[Part]:
-    """The same parts with neighbours that every row has made one: joining costs by the part."""
+    """Concatenate literals that follow each other: joining costs per part."""
     merged: list[Part] = []
     for part in parts:
         if merged and isinstance(part, bytes) and isinstance(merged[-1], bytes):
@@ -240,7 +248,7 @@ def _merged(parts: list[Part]) -> list[Part]:
 
 
 def _map_texts(column: pa.Array) -> pa.Array:
-    """The entries of a map column as properties text, row by row; null values are left out."""
+    """Return each row's entries of a map column as properties text; null values are left out."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     # Where each row's entries begin among all entries, the last row's end included.

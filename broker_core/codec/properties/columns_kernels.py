@@ -1,4 +1,8 @@
-"""Texts joined from columns, row by row; the twin of properties_text.py's and ids.py's."""
+"""Texts made row by row: properties texts out of columns, and unique ids.
+
+`join_columns` is the twin of the Arrow join in `PropertyParts.joined` (columns.py), `write_ids` of
+the NumPy way in `UniqueIds.make` (ids.py); both run for batches that `kernels.is_worth`.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +31,11 @@ if TYPE_CHECKING:
     from broker_core.jit.arguments import KernelSpans
 
     Literals = tuple[NDArray[np.uint8], NDArray[np.int64]]
-    """One behind the other, with their bounds."""
-    Joined = tuple[tuple[KernelSpans, ...], Literals]
+    """Literals one behind the other, and their bounds."""
+    KernelParts = tuple[tuple[KernelSpans, ...], Literals]
 
 COLUMNS = 4
-"""How many columns are joined at once."""
+"""Columns that a kernel joins at once: it has one signature, so their number is fixed."""
 
 _TICK_DIGITS = 12
 _ONES = np.uint64(0x0101010101010101)
@@ -39,7 +43,7 @@ _ZERO = np.uint64(ord("0"))
 _TO_LETTERS = np.uint64(ord("A") - ord("9") - 1)
 
 
-JOINED = types.Tuple((types.UniTuple(SPANS, COLUMNS), types.Tuple((BYTES, INT64S))))
+PARTS = types.Tuple((types.UniTuple(SPANS, COLUMNS), types.Tuple((BYTES, INT64S))))
 
 
 @inlined
@@ -50,18 +54,18 @@ def put_bytes(
     start: int,
     length: int,
 ) -> int:
-    """Put some bytes; where they end."""
+    """Write bytes; return the position behind them."""
     copy(out, at, data, start, length)
     end: int = at + length
     return end
 
 
-@kernel(types.void, JOINED, BYTES_OUT, INT32S_OUT)
-def join_columns(joined: Joined, out: NDArray[np.uint8], bounds: NDArray[np.int32]) -> None:
+@kernel(types.void, PARTS, BYTES_OUT, INT32S_OUT)
+def join_columns(joined: KernelParts, out: NDArray[np.uint8], bounds: NDArray[np.int32]) -> None:
     """Join literal 0, column 0, literal 1, column 1, ... and the last literal in every row.
 
-    There is one literal more than columns; where fewer columns are joined than there can be, the
-    others have no rows. The texts lie one behind the other.
+    There is one literal more than columns; columns beyond them have no rows. The texts are written
+    one behind the other, text i to out[bounds[i] : bounds[i + 1]].
     """
     columns, (text, ends) = joined
     count = len(ends) - 2
@@ -78,18 +82,21 @@ def join_columns(joined: Joined, out: NDArray[np.uint8], bounds: NDArray[np.int3
 
 @inlined
 def hex_digits(number: Any) -> Any:
-    """The eight upper-case digits of a number of 32 bits, the first one highest."""
+    """Return the eight upper-case hex digits of 32 bits, the first digit in the highest byte.
+
+    Spreads the eight half bytes over eight bytes, then adds "0", and 7 more where it is a letter.
+    """
     spread = (number | number << np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
     spread = (spread | spread << np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
     spread = (spread | spread << np.uint64(4)) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    # Six more than nine carry into the upper half of a byte.
+    # 10 to 15 plus 6 carry into the upper half of the byte, which marks a letter.
     is_letter = (spread + np.uint64(0x0606060606060606)) >> np.uint64(4) & _ONES
     return spread + _ONES * _ZERO + is_letter * _TO_LETTERS
 
 
 @kernel(types.void, BYTES, INT64, BYTES_OUT)
 def write_ids(maker: NDArray[np.uint8], first: int, out: NDArray[np.uint8]) -> None:
-    """Fill `out` with ids: the maker, and numbers from `first` on as twelve hex digits."""
+    """Write ids: the maker, and the numbers from `first` on as twelve hex digits."""
     made = len(maker)
     width = made + _TICK_DIGITS
     for row in range(len(out) // width):

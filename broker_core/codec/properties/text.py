@@ -1,4 +1,4 @@
-"""Properties text of one message: `name 0x01 value 0x02` repeated.
+"""Properties text of one message: `name 0x01 value 0x02` repeated; columns.py joins many.
 
 The last 0x02 may be missing (releases 4.9.1 to 5.1.4 left it out); we write it. There is no
 escaping. What a reader does with odd text is RocketMQ's rule, kept exactly: a segment without a
@@ -14,7 +14,7 @@ from broker_core.codec.property_names import NAME_VALUE_SEPARATOR, PROPERTY_SEPA
 
 
 def parse_properties(text: bytes | bytearray | memoryview) -> dict[str, str]:
-    r"""The properties that a reader sees; bytes that are not UTF-8 become U+FFFD, as in Java.
+    r"""Return the properties as a reader sees them; bytes that are not UTF-8 become U+FFFD.
 
     >>> parse_properties(b"TAGS\x01TagA\x02empty\x01\x02k\x01a\x01b")
     {'TAGS': 'TagA', 'k': 'a\x01b'}
@@ -28,7 +28,7 @@ def parse_properties(text: bytes | bytearray | memoryview) -> dict[str, str]:
 
 
 def format_properties(properties: Mapping[str, str]) -> bytes:
-    r"""The text that is stored, with 0x02 after every entry, in the mapping's order.
+    r"""Return the text that is stored, with 0x02 after every entry, in the mapping's order.
 
     >>> format_properties({"TAGS": "TagA"})
     b'TAGS\x01TagA\x02'
@@ -40,7 +40,7 @@ def format_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def terminated(text: bytes) -> bytes:
-    r"""The same text, behind which another may stand.
+    r"""Return the text with a last 0x02, so that another entry can follow.
 
     >>> ended(b"TAGS\x01TagA")
     b'TAGS\x01TagA\x02'
