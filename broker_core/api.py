@@ -1,10 +1,10 @@
-"""The Broker protocol: what every kind of broker offers, and what holds for all of them.
+"""The Broker protocol: the calls that every kind of broker has, and the rules that hold for all.
 
-Three implementations share it and one contract suite: the embedded core (`file:`), the remote core
-(`grpc://`) and an Apache RocketMQ cluster (`rocketmq://`). The unit that travels is the commit-log
-record, in frame batches (broker_core.codec.frames); rows appear only at the very end.
+Three implementations share it and one contract suite (tests/contract): the embedded core (`file:`),
+the remote core (`grpc://`) and an Apache RocketMQ cluster (`rocketmq://`). The unit that travels is
+the commit-log record, in frame batches (codec/frames.py); rows appear only at the very end.
 
-What holds everywhere:
+The rules:
 
 - Offsets are next-to-read and ranges half-open. A queue's max never goes down while its topic
   lives; if it does, the topic was created anew and callers must treat it as data loss.
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         BatchRef,
         CheckBackReport,
         ColumnBatch,
+        Flush,
         HalfMessage,
         LocalTransactionState,
         LogicalOffset,
@@ -46,17 +47,17 @@ if TYPE_CHECKING:
     )
 
 DEFAULT_BATCH_ROWS = 16_384
-"""About as many small records as stay in a core's cache while they are decoded."""
+"""About the number of small records that stay in a core's cache while they are decoded."""
 DEFAULT_BATCH_BYTES = 64 << 20
 
 
 @runtime_checkable
 class Broker(Protocol):
-    """A place that holds topics. Use as a context manager; not thread-safe unless it says so."""
+    """Topics, and messages in them. A context manager; not thread-safe unless it says so."""
 
     @property
     def address(self) -> str:
-        """The address it was opened with."""
+        """The address that the broker was opened with."""
 
     def close(self) -> None:
         """Release files and connections; embedded writers flush first."""
@@ -73,32 +74,32 @@ class Broker(Protocol):
     # Topics
 
     def topics(self) -> list[str]:
-        """Names of all topics, system topics included, sorted."""
+        """Return the names of all topics, system topics included, sorted."""
 
     def describe(self, topic: str) -> TopicInfo:
-        """Queues and permissions of a topic; TopicNotFoundError if there is none."""
+        """Return queues and permissions of a topic; TopicNotFoundError if there is none."""
 
     def create_topic(self, topic: str, queues: int = 4, *, exist_ok: bool = False) -> TopicInfo:
-        """Make a topic; TopicExistsError unless `exist_ok`."""
+        """Create a topic; TopicExistsError if it exists, unless `exist_ok`."""
 
     def add_queues(self, topic: str, total: int) -> TopicInfo:
-        """Let a topic have `total` queues; only growth is allowed."""
+        """Grow a topic to `total` queues; RequestError for fewer than it has."""
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic and its queues; its records stay in the log until files expire."""
+        """Delete a topic and its queues; its records stay in the log until their files expire."""
 
     # Offsets
 
     def offsets(self, topic: str) -> dict[QueueRef, tuple[LogicalOffset, LogicalOffset]]:
-        """(min, max) of every readable queue of a topic; (0, 0) for one that never held any."""
+        """Return (min, max) of every readable queue; (0, 0) for one that never held a message."""
 
     def offset_at(
         self, topic: str, queue_id: int, timestamp_ms: int, *, broker_name: str | None = None
     ) -> LogicalOffset:
-        """First offset whose store time is at or after `timestamp_ms`, else max."""
+        """Return the first offset whose store time is at or after `timestamp_ms`, else max."""
 
     def consumer_offsets(self, group: str, topic: str) -> dict[QueueRef, LogicalOffset]:
-        """Where a consumer group will read next; queues it never read are absent."""
+        """Return a consumer group's next offsets; queues that it never read are absent."""
 
     def commit_offset(
         self,
@@ -109,7 +110,7 @@ class Broker(Protocol):
         *,
         broker_name: str | None = None,
     ) -> None:
-        """Record where a consumer group will read next."""
+        """Store the offset that a consumer group reads next from a queue."""
 
     # Reading
 
@@ -122,7 +123,7 @@ class Broker(Protocol):
         batch_bytes: int = DEFAULT_BATCH_BYTES,
         verify: bool | None = None,
     ) -> Iterator[FrameBatch]:
-        """The messages of a range as frame batches, filtered where the data is.
+        """Yield the messages of a range as frame batches, filtered where the data is.
 
         A batch holds at most `batch_rows` records and about `batch_bytes` bytes (one record at
         least). `verify` checks body checksums; None lets the broker decide (embedded: yes where
@@ -140,13 +141,16 @@ class Broker(Protocol):
         sql: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """A range of one queue as a table; None means earliest, latest, the default columns."""
+        """Return a range of one queue as a table.
+
+        None means from the earliest message, to the latest one, and the default columns.
+        """
 
     def query(self, topic: str, key: str, limit: int = 64) -> pa.Table:
-        """Messages with a key or unique key, all columns, by physical offset."""
+        """Return messages with a key or unique key: all columns, sorted by physical offset."""
 
     def message(self, message_id: str) -> pa.Table:
-        """The message with a unique or offset id, one row; MessageNotFoundError if gone."""
+        """Return the message with a unique or offset id; MessageNotFoundError if there is none."""
 
     # Writing
 
@@ -162,37 +166,37 @@ class Broker(Protocol):
         sharding_key: str | None = None,
         delay_level: int = 0,
     ) -> SendResult:
-        """Append one message and return where it lies."""
+        """Append one message and return its offsets and ids."""
 
     def append(
-        self, messages: MessageBatch, *, flush: str | None = None, wants_places: bool = True
+        self, messages: MessageBatch, *, flush: Flush | None = None, wants_places: bool = True
     ) -> AppendResult:
-        """Append a batch in one go, columnar; all of it or nothing. `flush`: async or sync.
+        """Append a batch, all of it or nothing; `flush` overrides the broker's setting.
 
-        Who does not want to know where each message lies may get an empty result: places travel.
+        `wants_places=False` lets a remote broker skip returning offsets: the result may be empty.
         """
 
     def delete_before(self, physical_offset: int) -> int:
-        """Delete whole commit-log files that end at or before an offset; the new log minimum."""
+        """Delete commit-log files that end at or before an offset; return the new log minimum."""
 
 
 @runtime_checkable
 class WaitingBroker(Protocol):
-    """A broker that tells when messages come, so that nobody needs to look again and again."""
+    """A broker that can be waited on for new messages, so that callers need not poll."""
 
     def wait(
         self, known: Mapping[QueueRef, LogicalOffset], timeout_ms: int
     ) -> dict[QueueRef, tuple[LogicalOffset, LogicalOffset]]:
-        """What a topic's queues hold, as soon as one has more than is known, or time is over."""
+        """Return (min, max) of a topic's queues once one has more than is known, or at timeout."""
 
 
 @runtime_checkable
 class LocalBroker(Protocol):
-    """A broker over files of this machine, which someone may take away."""
+    """A broker over files of this machine, which may be deleted or replaced under it."""
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the store is still the one at its path, not deleted nor replaced by another."""
+        """True while the store that was opened is the one at its path."""
 
 
 @runtime_checkable
@@ -208,42 +212,42 @@ class ProjectingBroker(Protocol):
         batch_rows: int = DEFAULT_BATCH_ROWS,
         batch_bytes: int = DEFAULT_BATCH_BYTES,
     ) -> Iterator[ColumnBatch]:
-        """The same as decoding what `Broker.pull` gives."""
+        """Yield some columns of the messages that `Broker.pull` yields."""
 
 
 @runtime_checkable
 class CountingBroker(Protocol):
-    """A broker that filters in this process, and so can tell what each stage of a filter did."""
+    """A broker that filters in this process and counts the work of each stage of a filter."""
 
     @property
     def filter_count(self) -> FilterCount:
-        """What all its filters have done since it was opened; counts go on, so subtract."""
+        """Counts of all filters since the broker was opened; they only grow."""
 
 
 class TransactionListener(Protocol):
-    """A producer's side of a transaction: what it executes, and what it answers when asked."""
+    """A producer's half of a transaction: it executes, and it answers checks."""
 
     def execute_local_transaction(
         self, half: HalfMessage, body: bytes, properties: Mapping[str, str]
     ) -> LocalTransactionState:
-        """Do the local transaction that goes with a prepared message, and say how it ended."""
+        """Execute the local transaction of a half message; return how it ended."""
 
     def check_local_transaction(
         self, half: HalfMessage, body: bytes, properties: Mapping[str, str]
     ) -> LocalTransactionState:
-        """Say how the local transaction of a message that is still open ended."""
+        """Return how the local transaction of a half message that is still open ended."""
 
 
 class BrokerTransactions(Protocol):
-    """Messages that are durable before they are visible, singly and by the batch.
+    """Transactions: messages that are durable before they are visible, singly or by the batch.
 
     A batch is committed at most once, whatever repeats, dies or races: once `commit_batch` has
-    returned, everything its receipts stand for is visible, and nothing else of that batch ever is.
+    returned, everything that its receipts name is visible, and nothing else of that batch ever is.
     If it was interrupted, the batch is committed entirely or not at all.
     """
 
     def is_batch_decided(self, batch: BatchRef) -> bool:
-        """Whether a batch, or a later one of its owner, is committed: it need not be prepared."""
+        """Return True if the batch, or a later one of its owner, is committed already."""
 
     def prepare_batch(
         self,
@@ -252,9 +256,13 @@ class BrokerTransactions(Protocol):
         messages: MessageBatch,
         *,
         is_first: bool,
-        flush: str | None = None,
+        flush: Flush | None = None,
     ) -> Prepared:
-        """Store messages of one attempt at a part of a batch, invisibly."""
+        """Store messages of one attempt at a part of a batch as half messages.
+
+        Their unique keys begin with `attempt`, which no other attempt ever uses, and their
+        properties say that they are transactional. `is_first` is True in an attempt's first call.
+        """
 
     def commit_batch(
         self,
@@ -263,14 +271,18 @@ class BrokerTransactions(Protocol):
         *,
         run: str = "",
         keep: bool = True,
-        flush: str | None = None,
+        flush: Flush | None = None,
     ) -> BatchOutcome:
-        """Commit what some attempts prepared; once, however often it is asked for."""
+        """Commit the half messages of some attempts; a batch committed before stays as it is.
+
+        `run` names the run that commits. `keep=False` promises that nobody asks for this batch
+        again. IllegalTransitionError if part of it was rolled back.
+        """
 
     def abort_batch(
-        self, batch: BatchRef, receipts: Sequence[Receipt], *, flush: str | None = None
+        self, batch: BatchRef, receipts: Sequence[Receipt], *, flush: Flush | None = None
     ) -> None:
-        """Roll back what some attempts prepared; a batch that is committed stays committed."""
+        """Roll back the half messages of some attempts; a committed batch stays committed."""
 
     def prepare(
         self,
@@ -283,22 +295,22 @@ class BrokerTransactions(Protocol):
         properties: Mapping[str, str] | None = None,
         queue_id: int | None = None,
     ) -> HalfMessage:
-        """Append one half message for a producer group; `end` decides it."""
+        """Append one half message for a producer group; `end` commits it or rolls it back."""
 
     def end(self, half: HalfMessage, state: LocalTransactionState) -> None:
         """Commit a half message or roll it back; UNKNOWN leaves it to check-back."""
 
     def listen(self, group: str, listener: TransactionListener) -> None:
-        """Let a listener answer for a producer group's half messages when they are checked."""
+        """Register the listener that check-back asks about a producer group's half messages."""
 
     def check_back(self) -> CheckBackReport:
-        """Look after all half messages that are open: one round, now."""
+        """Check all open half messages once, now."""
 
 
 @runtime_checkable
 class TransactionalBroker(Protocol):
-    """A broker that can prepare messages and decide on them later, exactly once."""
+    """A broker that has transactions."""
 
     @property
     def transactions(self) -> BrokerTransactions:
-        """Its transactions."""
+        """The broker's transactions."""

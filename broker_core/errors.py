@@ -1,29 +1,29 @@
-"""Everything broker_core raises on purpose.
+"""The errors of broker_core: everything that it raises on purpose.
 
     BrokerError
-      RequestError             the caller asked for something that can't be done as asked
-        AddressError             a broker address that is not one
-        ConfigError              a setting that is unknown, malformed or contradicts the files
-        InvalidNameError         a topic or group name outside RocketMQ's alphabet or limits
-        TopicNotFoundError
-        TopicExistsError
-        MessageNotFoundError
-        OffsetRangeError         offsets outside what the queue holds; carries min and max
-        FilterSyntaxError        carries line and column
-        IllegalMessageError      a message that RocketMQ would refuse (too large, reserved name)
-        UnsupportedError         a call that this kind of broker has no way to do
-      StorageError             the files are not as they must be
-        StoreNotFoundError
-        CorruptRecordError       carries file, physical offset, expected and found
-        FormatVersionError       a format that is recognised and not supported
-        StoreLockedError
-        DiskFullError
-      TransactionError
-        IllegalTransitionError   commit after rollback, or the like
-        UnknownTransactionError
-      AuthenticationError      no or wrong credentials
-      PermissionDeniedError    right credentials without the permission
-      UnavailableError         may work later (retryable)
+    ├── RequestError               the request is wrong; repeating it can't help
+    │   ├── AddressError             no broker address, or one that can't be understood
+    │   ├── ConfigError              a setting is unknown, malformed or contradicts the files
+    │   ├── InvalidNameError         a topic or group name outside RocketMQ's alphabet or limits
+    │   ├── TopicNotFoundError       no such topic
+    │   ├── TopicExistsError         the topic exists already
+    │   ├── MessageNotFoundError     no message has this id, or its file was deleted
+    │   ├── OffsetRangeError         offsets outside the queue; has `minimum` and `maximum`
+    │   ├── FilterSyntaxError        a filter does not compile; has `line` and `column`
+    │   ├── IllegalMessageError      RocketMQ refuses the message (too large, reserved name)
+    │   └── UnsupportedError         this kind of broker has no way to do it
+    ├── StorageError               the files are not as they must be
+    │   ├── StoreNotFoundError       no store at this path
+    │   ├── CorruptRecordError       bytes contradict the format; has `path`, `physical_offset`
+    │   ├── FormatVersionError       a format that is recognised and not supported
+    │   ├── StoreLockedError         another process writes to the store (retryable)
+    │   └── DiskFullError            no space for an append (retryable)
+    ├── TransactionError           a transaction can't be moved as asked
+    │   ├── IllegalTransitionError   it was settled the other way
+    │   └── UnknownTransactionError  there is no such half message
+    ├── AuthenticationError        no credentials, or wrong ones
+    ├── PermissionDeniedError      the credentials are right but do not allow this
+    └── UnavailableError           not reachable or busy; may work later (retryable)
 
 Messages have one form: what, where, the numbers, what to do next.
 """
@@ -34,7 +34,10 @@ from pathlib import Path
 
 
 class BrokerError(Exception):
-    """Root of all errors that broker_core raises on purpose."""
+    """The root of all errors that broker_core raises on purpose.
+
+    `retryable`: the same call may succeed later.
+    """
 
     retryable = False
 
@@ -44,15 +47,15 @@ class RequestError(BrokerError):
 
 
 class AddressError(RequestError):
-    """A broker address that can't be understood."""
+    """The broker address can't be understood."""
 
 
 class ConfigError(RequestError):
-    """A setting that is malformed or contradicts the store's files."""
+    """A setting is unknown, malformed or contradicts the store's files."""
 
 
 class InvalidNameError(RequestError):
-    """A topic or group name that RocketMQ does not allow."""
+    """RocketMQ does not allow this topic or group name."""
 
 
 class TopicNotFoundError(RequestError):
@@ -68,7 +71,7 @@ class MessageNotFoundError(RequestError):
 
 
 class OffsetRangeError(RequestError):
-    """Offsets outside what the queue holds: `minimum` and `maximum` say what it does hold."""
+    """The queue does not hold these offsets, but those from `minimum` to `maximum`."""
 
     def __init__(self, message: str, minimum: int = -1, maximum: int = -1) -> None:
         super().__init__(message, minimum, maximum)
@@ -80,7 +83,7 @@ class OffsetRangeError(RequestError):
 
 
 class FilterSyntaxError(RequestError):
-    """A filter text that does not compile; `line` and `column` count from 1."""
+    """The filter does not compile; `line` and `column`, from 1 on, say where."""
 
     def __init__(self, message: str, line: int = 1, column: int = 1) -> None:
         super().__init__(message, line, column)
@@ -92,11 +95,11 @@ class FilterSyntaxError(RequestError):
 
 
 class IllegalMessageError(RequestError):
-    """A message that RocketMQ refuses to store."""
+    """RocketMQ refuses to store this message."""
 
 
 class UnsupportedError(RequestError):
-    """This kind of broker can't do what was asked."""
+    """This kind of broker has no way to do what was asked."""
 
 
 class StorageError(BrokerError):
@@ -104,11 +107,11 @@ class StorageError(BrokerError):
 
 
 class StoreNotFoundError(StorageError):
-    """No store lies at this path."""
+    """There is no store at this path."""
 
 
 class CorruptRecordError(StorageError):
-    """Bytes that contradict the format: `path` and `physical_offset` say where."""
+    """Bytes contradict the format; `path` and `physical_offset` say where."""
 
     def __init__(self, message: str, path: Path | str = "", physical_offset: int = -1) -> None:
         super().__init__(message, str(path), physical_offset)
@@ -120,7 +123,7 @@ class CorruptRecordError(StorageError):
 
 
 class FormatVersionError(StorageError):
-    """A store format that is recognised but not supported."""
+    """The store's format is recognised but not supported."""
 
 
 class StoreLockedError(StorageError):
@@ -130,7 +133,7 @@ class StoreLockedError(StorageError):
 
 
 class DiskFullError(StorageError):
-    """No space is left for an append; nothing of it was kept."""
+    """There is no space for an append; nothing of it was kept."""
 
     retryable = True
 
@@ -140,15 +143,15 @@ class TransactionError(BrokerError):
 
 
 class IllegalTransitionError(TransactionError):
-    """The transaction is already decided the other way."""
+    """The transaction was settled the other way before."""
 
 
 class UnknownTransactionError(TransactionError):
-    """No half message lies where the transaction says."""
+    """There is no half message where the transaction says."""
 
 
 class AuthenticationError(BrokerError):
-    """No credentials, or wrong ones."""
+    """Credentials are missing or wrong."""
 
 
 class PermissionDeniedError(BrokerError):

@@ -1,4 +1,4 @@
-"""What every kind of broker does alike: reading a range as a table."""
+"""ReadSpec: the arguments of `Broker.read`, checked, and applied by every kind of broker alike."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ReadSpec(NamedTuple):
-    """Which columns of which messages; made, and so checked, before any broker is asked."""
+    """Columns and filter of a read; arguments are checked before any broker is asked."""
 
     columns: tuple[str, ...]
     schema: pa.Schema
@@ -25,7 +25,7 @@ class ReadSpec(NamedTuple):
 
     @classmethod
     def of(cls, columns: Sequence[str] | None, tags: str | None, sql: str | None) -> ReadSpec:
-        """Read the arguments of `read`; RequestError or FilterSyntaxError for a wrong one."""
+        """Check the arguments of `read`; RequestError or FilterSyntaxError for a wrong one."""
         names = DEFAULT_COLUMNS if columns is None else tuple(columns)
         return cls(names, schema_of(names), MessageFilter.of(tags, sql))
 
@@ -38,7 +38,7 @@ class ReadSpec(NamedTuple):
 def range_between(
     queue: QueueRef, bounds: tuple[int, int], start: int | None, end: int | None
 ) -> OffsetRange:
-    """Return a range of a queue that holds `bounds`; None means from its first, to its last."""
+    """Return a range of a queue; None means from the first message of `bounds`, to the last."""
     return OffsetRange(
         queue,
         LogicalOffset(bounds[0] if start is None else start),
@@ -47,7 +47,7 @@ def range_between(
 
 
 def require_batch_limits(batch_rows: int, batch_bytes: int) -> None:
-    """Do nothing if batches can be that small; RequestError if they could hold nothing."""
+    """Raise RequestError if batches with these limits could hold nothing."""
     for name, limit in (("batch_rows", batch_rows), ("batch_bytes", batch_bytes)):
         if limit < 1:
             raise RequestError(f"Batches can't be made with {name}={limit}; 1 is the least.")

@@ -1,4 +1,4 @@
-"""The vocabulary shared by every layer: which queue, which offset, which range.
+"""The types that every layer shares: queues, offsets, ranges, results of writes, transactions.
 
 A LogicalOffset counts messages in one queue, a PhysicalOffset counts bytes in the commit log. Both
 are *next to read*; ranges are half-open.
@@ -49,13 +49,16 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
-        """How many logical offsets the range spans; never negative."""
+        """The number of logical offsets in the range; never negative."""
         return max(0, self.end - self.start)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """What a broker knows of a topic. `queues` are the readable ones, sorted."""
+    """A topic: its queues, permission bits (4 read, 2 write) and attributes.
+
+    `queues` are the readable ones, sorted.
+    """
 
     name: str
     read_queues: int
@@ -66,18 +69,18 @@ class TopicInfo:
 
     @property
     def is_readable(self) -> bool:
-        """Whether consumers may read it."""
+        """True if consumers may read the topic."""
         return bool(self.perm & 4)
 
     @property
     def is_writable(self) -> bool:
-        """Whether producers may send to it."""
+        """True if producers may send to the topic."""
         return bool(self.perm & 2)
 
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """Where one acknowledged message lies."""
+    """Destination, offsets and ids of one acknowledged message."""
 
     topic: str
     broker_name: str
@@ -89,13 +92,13 @@ class SendResult:
 
     @property
     def queue(self) -> QueueRef:
-        """The queue that it lies in."""
+        """The queue that holds the message."""
         return QueueRef(self.topic, self.broker_name, self.queue_id)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnBatch:
-    """Some columns of some messages, and the LogicalOffset after the last that was examined."""
+    """Some columns of some messages, and the offset after the last message examined."""
 
     rows: pa.RecordBatch
     next_offset: LogicalOffset
@@ -103,7 +106,7 @@ class ColumnBatch:
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """Where an appended batch lies: message i is at queue_offsets[i] of queue_ids[i]."""
+    """Offsets of an appended batch: message i is at queue_offsets[i] of queue queue_ids[i]."""
 
     queue_ids: NDArray[np.int32]
     queue_offsets: NDArray[np.int64]
@@ -112,7 +115,7 @@ class AppendResult:
     store_timestamp_ms: int
 
     def slice(self, start: int, stop: int) -> AppendResult:
-        """Messages start..stop of the batch."""
+        """Return the result for messages [start, stop) of the batch."""
         return AppendResult(
             queue_ids=self.queue_ids[start:stop],
             queue_offsets=self.queue_offsets[start:stop],
@@ -124,9 +127,10 @@ class AppendResult:
 
 @dataclass(frozen=True, order=True, slots=True)
 class BatchRef:
-    """One batch that is to be written exactly once.
+    """A batch that is to be written exactly once.
 
-    `owner` writes batches whose numbers only grow; `name` keeps several writes of one batch apart.
+    `owner` (a query) writes batches whose numbers only grow; `name` tells several writes of one
+    batch apart.
     """
 
     owner: str
@@ -139,9 +143,9 @@ class BatchRef:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Half messages that one call prepared: [start, end) of the half queue.
+    """The half messages of one `prepare_batch` call: [start, end) of the half queue.
 
-    `since` is an offset of the op queue: what decides them can't lie before it.
+    `since` is an offset of the op queue: no op message that settles them lies before it.
     """
 
     start: LogicalOffset
@@ -151,7 +155,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """All that one attempt at a part of a batch prepared. Small and plain: it travels."""
+    """All that one attempt at a part of a batch prepared; sent from task to driver to broker."""
 
     batch: BatchRef
     attempt: str
@@ -159,16 +163,16 @@ class Receipt:
 
     @property
     def count(self) -> int:
-        """How many half messages it stands for."""
+        """The number of half messages."""
         return sum(part.end - part.start for part in self.prepared)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """What became of a request to commit a batch.
+    """The answer to a request to commit a batch.
 
-    `is_repeat`: the batch, or a later one, had been committed before, and nothing was added.
-    `run` is what the deciding request called its run.
+    `is_repeat`: the batch, or a later one of its owner, was committed before; nothing was added.
+    `run` is the run named by the request that committed it.
     """
 
     is_repeat: bool
@@ -176,7 +180,7 @@ class BatchOutcome:
 
 
 class LocalTransactionState(Enum):
-    """How a transaction ends; UNKNOWN leaves it open, to be asked about again."""
+    """How a local transaction ended; UNKNOWN leaves it open, to be checked again."""
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
@@ -185,7 +189,10 @@ class LocalTransactionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HalfMessage:
-    """One prepared message: where it would go, and where it lies until its fate is decided."""
+    """A half message: its destination, and its offsets in half queue and log until it is settled.
+
+    `since` is an offset of the op queue: no op message that settles it lies before it.
+    """
 
     topic: str
     queue_id: int
@@ -198,7 +205,7 @@ class HalfMessage:
 
 @dataclass(frozen=True, slots=True)
 class CheckBackReport:
-    """What one round of check-back did, in messages; `waiting` is what it left open."""
+    """What one round of check-back did, in messages; `waiting` is the number left open."""
 
     waiting: int = 0
     finished: int = 0
@@ -208,10 +215,10 @@ class CheckBackReport:
 
 
 class Closing:
-    """Something that is closed at the end of a `with` block."""
+    """A base class of what is closed at the end of a `with` block."""
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release files, connections and threads."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
