@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Mode = Literal["r", "rw"]
 """How a broker is opened: "r" changes nothing, ever; "rw" also writes."""
 Flush = Literal["async", "sync"]
-"""What an acknowledged write survives: the death of every process, or also a loss of power."""
+"""How much an acknowledged write survives: the death of every process, or also a loss of power."""
 
 LogicalOffset = NewType("LogicalOffset", int)
 PhysicalOffset = NewType("PhysicalOffset", int)
@@ -205,7 +205,7 @@ class HalfMessage:
 
 @dataclass(frozen=True, slots=True)
 class CheckBackReport:
-    """What one round of check-back did, in messages; `waiting` is the number left open."""
+    """The result of one round of check-back, in messages; `waiting` is the number left open."""
 
     waiting: int = 0
     finished: int = 0

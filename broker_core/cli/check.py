@@ -1,4 +1,4 @@
-"""`rocketmq-broker check STORE`: verifies everything a store holds."""
+"""`rocketmq-broker check STORE`: verify everything that a store holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from broker_core.cli.parameters import config_option, json_option, store_argumen
 def check(store: Path, config: Path | None, as_json: bool) -> None:
     """Verify every record, queue, index entry and setting of the store at STORE.
 
-    Silent if all is well; else the places and exit status 1.
+    Prints nothing if all is well; else one line for each problem, and exit status 1.
     """
     from broker_core.store.check.store import check as check_store
     from broker_core.store.settings import StoreSettings

@@ -1,4 +1,4 @@
-"""All commands under one name, and what every one of them does with an error.
+"""`rocketmq-broker`: all commands under one name, and how each of them ends with an error.
 
 Errors are one line on stderr and exit status 1; usage errors exit with 2, as click has it.
 """
@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
-from broker_core.cli.broker_argument import credential_options
 from broker_core.cli.check import check
 from broker_core.cli.dump import dump
 from broker_core.cli.filter import filter_
 from broker_core.cli.hash_secret import hash_secret
 from broker_core.cli.offsets import offsets
+from broker_core.cli.parameters import credential_options
 from broker_core.cli.query import query
 from broker_core.cli.send import send
 from broker_core.cli.serve import serve
@@ -26,11 +26,9 @@ from broker_core.cli.tail import tail
 from broker_core.cli.topics import topics
 from broker_core.errors import BrokerError, FilterSyntaxError
 
-_LOG = logging.getLogger(__name__)
-
 
 class _Commands(click.Group):
-    """A group that turns what we raise on purpose into one line and an exit status."""
+    """A group of commands that turns our errors into one line and an exit status."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -40,7 +38,8 @@ class _Commands(click.Group):
             click.echo(f"rocketmq-broker: {_shown(error)}", err=True)
             ctx.exit(1)
         except BrokenPipeError:
-            # The reader of our output has had enough, as in `tail | head`.
+            # The reader of our output has closed it, as in `tail | head`. Python would flush stdout
+            # once more at exit, and fail once more: give it somewhere to write.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         except OSError as error:
@@ -50,7 +49,7 @@ class _Commands(click.Group):
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
-    """Print the version and end. Reading it takes 0.05 s, so only who asks for it pays."""
+    """Print the version and exit; it is read only if asked for, since that takes 0.05 s."""
     if not is_asked:
         return
     from importlib import metadata
@@ -64,7 +63,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> Non
 
 
 def _shown(error: BrokerError) -> str:
-    """The message on one line; a person also sees where in a filter the caret points."""
+    """Return the first line of the message; a terminal also shows the caret under a filter."""
     text = str(error)
     if isinstance(error, FilterSyntaxError) and sys.stderr.isatty():
         return text
@@ -72,7 +71,7 @@ def _shown(error: BrokerError) -> str:
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("-v", "--verbose", is_flag=True, help="Log what happens, to stderr.")
+@click.option("-v", "--verbose", is_flag=True, help="Log events to stderr.")
 @credential_options
 @click.option(
     "--version",
@@ -82,9 +81,9 @@ def _shown(error: BrokerError) -> str:
     callback=_show_version,
     help="Show the version and exit.",
 )
-def main(verbose: bool, **who: str | None) -> None:
-    """Work with a RocketMQ message store, or with a broker behind a network."""
-    del who  # read where a broker is opened
+def main(verbose: bool, **credentials: str | None) -> None:
+    """Work with a RocketMQ message store, or with a broker over the network."""
+    del credentials  # read from the context where a broker is opened
     level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(levelname)s %(name)s %(message)s")
 

@@ -1,4 +1,4 @@
-"""`rocketmq-broker dump STORE`: everything a store holds, as Apache's own client would see it."""
+"""`rocketmq-broker dump STORE`: print everything in a store, as Apache's own client sees it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def dump(store: Path, topic: str | None, config: Path | None, as_json: bool) -> None:
     """Print all messages of the store at STORE.
 
-    With --json one object, topic by topic, with the fields of Apache's client. Topics of which
-    only the log still knows are printed too. Topics with batch queues can't be read: they are left
-    out, named on stderr, and make the exit status 1.
+    With --json prints one object, topic by topic, with the fields of Apache's client. Topics that
+    were deleted but have records in the log are printed too. Topics with batch queues can't be
+    read: they are left out and named on stderr, and the exit status is 1.
     """
     from broker_core.broker.broker import EmbeddedBroker
     from broker_core.broker.dump import Dump
@@ -39,16 +39,16 @@ def dump(store: Path, topic: str | None, config: Path | None, as_json: bool) -> 
     ):
         whole = Dump(broker.reader, broker.catalog, report)
         topics = whole.topics(topic)
-        for piece in _json_pieces(topics) if as_json else _text_lines(topics):
-            write_text(piece)
+        for text in _json_texts(topics) if as_json else _text_lines(topics):
+            write_text(text)
     for error in whole.refused:
         click.echo(f"rocketmq-broker: {error}", err=True)
     if whole.refused:
         click.get_current_context().exit(1)
 
 
-def _json_pieces(topics: Iterable[DumpedTopic]) -> Iterator[str]:
-    """The document in pieces: a dump can be larger than memory."""
+def _json_texts(topics: Iterable[DumpedTopic]) -> Iterator[str]:
+    """Yield the document text by text: a dump can be larger than memory."""
     yield "{"
     for number, topic in enumerate(topics):
         head = {
@@ -59,12 +59,12 @@ def _json_pieces(topics: Iterable[DumpedTopic]) -> Iterator[str]:
         comma = "," if number else ""
         yield f'{comma}\n  {json.dumps(topic.name)}: {json.dumps(head)[:-1]}, "queues": {{'
         for index, queue in enumerate(topic.queues):
-            yield from _queue_pieces(queue, is_first=index == 0)
+            yield from _queue_texts(queue, is_first=index == 0)
         yield "}}"
     yield "\n}\n"
 
 
-def _queue_pieces(queue: DumpedQueue, *, is_first: bool) -> Iterator[str]:
+def _queue_texts(queue: DumpedQueue, *, is_first: bool) -> Iterator[str]:
     comma = "" if is_first else ","
     bounds = f'"minOffset": {queue.minimum}, "maxOffset": {queue.maximum}'
     yield f'{comma}\n    "{queue.queue_id}": {{{bounds}, "messages": ['

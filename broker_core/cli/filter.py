@@ -1,4 +1,4 @@
-"""`rocketmq-broker filter`: what an SQL92 filter says of some properties."""
+"""`rocketmq-broker filter`: try an SQL92 filter on some properties."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ from broker_core.cli.parameters import json_option, parse_properties
 
 @click.command("filter")
 @click.argument("expression")
-@click.option("--property", "pairs", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option(
+    "--property",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A property of the message; may be repeated.",
+)
 @json_option
 def filter_(expression: str, pairs: tuple[str, ...], as_json: bool) -> None:
     """Evaluate the SQL92 filter EXPRESSION on a message with the given properties.
 
-    Prints true, false, null (the properties do not tell) or error, and below it the filter as
-    RocketMQ understands it.
+    Prints true, false, null (a property is missing) or error, and below it the filter as RocketMQ
+    understands it.
     """
     from broker_core import SqlFilter
 

@@ -1,4 +1,4 @@
-"""`rocketmq-broker hash-secret`: what a credentials file holds for a secret."""
+"""`rocketmq-broker hash-secret`: hash a secret for a credentials file."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from broker_core.cli.parameters import json_option
 @click.command("hash-secret")
 @json_option
 def hash_secret(as_json: bool) -> None:
-    """Read a secret from standard input, or ask for it, and print its hash.
+    """Read a secret from standard input, or prompt for it, and print its hash.
 
-    The hash goes into the file that grpcCredentialsFile names; the secret is not shown or stored.
+    The hash goes into the file that grpcCredentialsFile names. The secret is neither shown nor
+    stored.
     """
     from broker_core.service.auth import credentials
 

@@ -53,7 +53,7 @@ def message_document(record: Record, size_bytes: int) -> dict[str, Any]:
 
 
 def shown_body(body: bytes, limit: int = 200) -> str:
-    """Return a body for people: as text if it is text, else in hex, cut at a limit."""
+    """Return a body as printable text, or in hex if it is no text, cut at a limit."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -64,7 +64,7 @@ def shown_body(body: bytes, limit: int = 200) -> str:
 
 
 def print_messages(messages: pa.Table | pa.RecordBatch, *, as_json: bool) -> None:
-    """Print messages with all columns: JSON objects, or offset, id, tag and body for people."""
+    """Print messages: JSON objects with all columns, or lines of offset, time, id, tag and body."""
     lines = _documents(messages) if as_json else _lines(messages)
     write_text("".join(line + "\n" for line in lines))
 
@@ -95,7 +95,7 @@ def _rows(messages: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 def _lines(messages: pa.Table | pa.RecordBatch) -> Iterable[str]:
     for row in messages.to_pylist():
-        place = f"{row['topic']}/{row['queueId']}/{row['queueOffset']}"
+        where = f"{row['topic']}/{row['queueId']}/{row['queueOffset']}"
         stored = row["storeTimestamp"].astimezone().isoformat(timespec="milliseconds")
         tags = row["tags"] or "-"
-        yield f"{place}\t{stored}\t{row['msgId']}\t{tags}\t{shown_body(row['body'])}"
+        yield f"{where}\t{stored}\t{row['msgId']}\t{tags}\t{shown_body(row['body'])}"

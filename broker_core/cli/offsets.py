@@ -1,4 +1,4 @@
-"""`rocketmq-broker offsets`: what queues hold, and where a group or a time is in them."""
+"""`rocketmq-broker offsets`: offsets of queues, of a consumer group, and of a time."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from broker_core.cli.broker_argument import open_asked
 from broker_core.cli.output import print_json, print_rows
 from broker_core.cli.parameters import (
     broker_option,
     chosen_topic,
     json_option,
+    open_with_credentials,
     time_option,
     topic_argument,
 )
@@ -21,8 +21,8 @@ from broker_core.types import QueueRef
 
 @click.command()
 @topic_argument
-@click.option("--group", help="Also a consumer group's offsets, and its lag.")
-@time_option("--at", "at_ms", help_text="Also the first offset stored at or after.")
+@click.option("--group", help="Also show a consumer group's offsets and lag.")
+@time_option("--at", "at_ms", help_text="Also show the first offset stored at or after TIME.")
 @broker_option
 @json_option
 def offsets(
@@ -37,7 +37,7 @@ def offsets(
 ) -> None:
     """Show min and max offset of every queue of TOPIC."""
     name = chosen_topic(topic, topic_option)
-    with open_asked(address, config=config) as broker:
+    with open_with_credentials(address, config=config) as broker:
         rows = queue_rows(broker, name)
         committed = broker.consumer_offsets(group, name) if group else {}
         for row in rows:

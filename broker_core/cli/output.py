@@ -1,4 +1,4 @@
-"""How commands speak: tables for people, tabs for pipes, JSON for programs, bars for long work."""
+"""Output of commands: tables for terminals, tabs for pipes, JSON for programs, progress bars."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SHOW_AFTER_S = 1.0
-"""Work that is done sooner needs no bar."""
+"""Seconds after which a progress bar appears."""
 
 Report = Callable[[int, int], None]
 

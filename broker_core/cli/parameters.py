@@ -1,17 +1,38 @@
-"""Options that several commands share, and how their texts are read."""
+"""Options that several commands share, how their texts are read, and the broker that they name.
+
+Credentials and TLS are options of `rocketmq-broker` itself, before the command, or variables of the
+environment. A secret is better given as a variable: others can see a command line.
+"""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from broker_core import open_broker
+from broker_core.cli.output import progress
 from broker_core.clients.address import parse_address
 
+if TYPE_CHECKING:
+    from broker_core.api import Broker
+    from broker_core.types import Mode
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_CREDENTIALS = {
+    "token": "NAME.SECRET, for a broker that asks for credentials.",
+    "access_key": "The user's name.",
+    "secret_key": "The user's secret.",
+    "security_token": "The session token of temporary keys.",
+    "tls_ca": "File of certificates to trust.",
+    "tls_cert": "File of the client's certificate.",
+    "tls_key": "File of the client's key.",
+    "tls_server_name": "Name in the broker's certificate, if it differs from the address.",
+}
 
 
 def config_option(command: _Command) -> _Command:
@@ -40,8 +61,36 @@ def _broker_option(command: _Command, *, is_required: bool) -> _Command:
         required=is_required,
         envvar="ROCKETMQ_BROKER",
         metavar="ADDRESS",
-        help="file:/path/to/store or a path, grpc://host:port, rocketmq://nameserver:port.",
+        help="file:/path/to/store, a path, grpc://host:port or rocketmq://nameserver:port.",
     )(config_option(command))
+
+
+def credential_options(command: _Command) -> _Command:
+    """Add the options for credentials and TLS; each has a variable, such as ROCKETMQ_TOKEN."""
+    for name, text in reversed(_CREDENTIALS.items()):
+        command = click.option(
+            f"--{name.replace('_', '-')}",
+            name,
+            envvar=f"ROCKETMQ_{name.upper()}",
+            show_envvar=True,
+            help=text,
+        )(command)
+    return command
+
+
+def open_with_credentials(
+    address: str, mode: Mode = "r", *, create: bool = False, config: Path | None = None
+) -> Broker:
+    """Open the broker at an address with the credentials that were given, if any.
+
+    Shows a progress bar while a store that was not closed is recovered.
+    """
+    given = click.get_current_context().find_root().params
+    credentials = {name: given[name] for name in _CREDENTIALS if given.get(name) is not None}
+    if mode == "r" or parse_address(address).path is None:
+        return open_broker(address, mode, create, config, **credentials)
+    with progress("Recovering") as report:
+        return open_broker(address, mode, create, config, progress=report)
 
 
 def json_option(command: _Command) -> _Command:
@@ -50,7 +99,7 @@ def json_option(command: _Command) -> _Command:
 
 
 def _store_path(ctx: click.Context, param: click.Parameter, value: str) -> Path:
-    """A store's directory, given as a path or as the address of an embedded broker."""
+    """Return a store's directory, given as a path or as the address of an embedded broker."""
     found = parse_address(value)
     if found.path is None:
         message = f"{found.text} is a broker behind a network, not a store's path"
@@ -65,12 +114,12 @@ def store_argument(command: _Command) -> _Command:
 
 def topic_argument(command: _Command) -> _Command:
     """Add the argument TOPIC, which may be given as --topic too."""
-    option = click.option("--topic", "topic_option", help="The same as TOPIC.")(command)
+    option = click.option("--topic", "topic_option", help="Another way to give TOPIC.")(command)
     return click.argument("topic", required=False)(option)
 
 
 def chosen_topic(topic: str | None, topic_option: str | None) -> str:
-    """Return the topic that was given, in whichever way; a usage error if none was, or two."""
+    """Return the topic, given as an argument or an option; a usage error for none or both."""
     if topic is not None and topic_option is not None:
         message = f"give TOPIC or --topic, not both ({topic}, {topic_option})"
         raise click.UsageError(message)
@@ -91,7 +140,7 @@ def time_option(*names: str, help_text: str) -> Callable[[_Command], _Command]:
 
 
 def _parse_time(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """Milliseconds since 1970; ISO 8601 without an offset is local time."""
+    """Return milliseconds since 1970; ISO 8601 without an offset is local time."""
     if value is None or value.lstrip("-").isdecimal():
         return None if value is None else int(value)
     try:
@@ -108,7 +157,7 @@ def parse_properties(pairs: Iterable[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            message = f"{pair!r} is no NAME=VALUE"
+            message = f"{pair!r} is not NAME=VALUE"
             raise click.BadParameter(message, param_hint="--property")
         found[name] = value
     return found

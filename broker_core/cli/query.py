@@ -1,4 +1,4 @@
-"""`rocketmq-broker query`: messages by key, by id, or by store time."""
+"""`rocketmq-broker query`: find messages by key, by id, or by store time."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from broker_core.cli.broker_argument import open_asked
 from broker_core.cli.messages import print_messages
 from broker_core.cli.parameters import (
     broker_option,
     chosen_topic,
     json_option,
+    open_with_credentials,
     time_option,
     topic_argument,
 )
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @topic_argument
-@click.option("--key", help="A key or unique key; needs TOPIC.")
-@click.option("--id", "message_id", help="A unique id or an offset id.")
-@time_option("--from", "start_ms", help_text="Stored at or after; needs TOPIC.")
-@time_option("--to", "end_ms", help_text="Stored before; needs TOPIC.")
-@click.option("--limit", type=int, default=64, show_default=True, help="At most so many by key.")
+@click.option("--key", help="Find by key or unique key; needs TOPIC.")
+@click.option("--id", "message_id", help="Find by unique id or offset id.")
+@time_option("--from", "start_ms", help_text="Only messages stored at or after TIME; needs TOPIC.")
+@time_option("--to", "end_ms", help_text="Only messages stored before TIME; needs TOPIC.")
+@click.option(
+    "--limit", type=int, default=64, show_default=True, help="Limit of messages found by key."
+)
 @broker_option
 @json_option
 def query(  # noqa: PLR0913 - one argument an option
@@ -51,7 +53,7 @@ def query(  # noqa: PLR0913 - one argument an option
         message = "give --id, or --key, --from or --to"
         raise click.UsageError(message)
     name = "" if message_id is not None else chosen_topic(topic, topic_option)
-    with open_asked(address, config=config) as broker:
+    with open_with_credentials(address, config=config) as broker:
         if message_id is not None:
             found = broker.message(message_id)
         elif key is not None:

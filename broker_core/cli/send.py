@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from broker_core.cli.broker_argument import open_asked
 from broker_core.cli.output import print_json
 from broker_core.cli.parameters import (
     broker_option,
     chosen_topic,
     json_option,
+    open_with_credentials,
     parse_properties,
     topic_argument,
 )
@@ -21,20 +21,31 @@ from broker_core.cli.parameters import (
 @click.command()
 @topic_argument
 @click.argument("body", required=False)
-@click.option("--body", "body_option", help="The same as BODY.")
+@click.option("--body", "body_option", help="Another way to give BODY.")
 @click.option(
-    "--file", "path", type=click.Path(dir_okay=False, path_type=Path), help="Send a file."
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Send the content of a file.",
 )
 @click.option("--tags", help="The message's tag.")
 @click.option(
-    "--key", "--keys", "keys", multiple=True, help="A key to find it by; may be repeated."
+    "--key", "--keys", "keys", multiple=True, help="A key to find the message by; may be repeated."
 )
-@click.option("--property", "pairs", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @click.option(
-    "--queue", "--queue-id", "queue_id", type=int, help="The queue; else they take turns."
+    "--property",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A property of the message; may be repeated.",
+)
+@click.option(
+    "--queue", "--queue-id", "queue_id", type=int, help="The queue; by default queues take turns."
 )
 @click.option("--sharding-key", help="Messages with one sharding key go to one queue.")
-@click.option("--delay-level", type=int, default=0, help="Deliver later: 1 (1 s) to 18 (2 h).")
+@click.option(
+    "--delay-level", type=int, default=0, help="Deliver later: level 1 (1 s) to 18 (2 h)."
+)
 @broker_option
 @json_option
 def send(  # noqa: PLR0913 - one argument an option
@@ -54,13 +65,13 @@ def send(  # noqa: PLR0913 - one argument an option
     config: Path | None,
     as_json: bool,
 ) -> None:
-    """Send BODY to TOPIC; without BODY, what comes from stdin."""
+    """Send BODY to TOPIC; without BODY, send standard input."""
     if topic_option is not None and body is None:
         topic, body = None, topic  # the one argument beside --topic is the BODY
     name = chosen_topic(topic, topic_option)
     content = _content(body if body is not None else body_option, path)
     properties = parse_properties(pairs)
-    with open_asked(address, mode="rw", config=config) as broker:
+    with open_with_credentials(address, mode="rw", config=config) as broker:
         sent = broker.send(
             name,
             content,

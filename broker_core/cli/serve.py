@@ -1,4 +1,4 @@
-"""`rocketmq-broker serve`: a store behind gRPC, for many clients."""
+"""`rocketmq-broker serve`: serve a store over gRPC to many clients."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from broker_core.errors import ConfigError
 @click.option(
     "--store",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The store's directory; else storePathRootDir of the configuration.",
+    help="The store's directory; by default storePathRootDir of the configuration.",
 )
 @click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
     help="A broker.conf, with Apache's names for Apache's settings.",
 )
-@click.option("--listen", metavar="HOST:PORT", help="Where to listen. [default: 127.0.0.1:8081]")
 @click.option(
-    "--create", "--create-store", "create", is_flag=True, help="Make the store if there is none."
+    "--listen", metavar="HOST:PORT", help="Address to listen at. [default: 127.0.0.1:8081]"
 )
-@click.option("--insecure", is_flag=True, help="Let other machines in without TLS and credentials.")
-@click.option("--json", "as_json", is_flag=True, help="Log JSON objects, one a line.")
+@click.option(
+    "--create", "--create-store", "create", is_flag=True, help="Create the store if there is none."
+)
+@click.option("--insecure", is_flag=True, help="Accept other machines without TLS and credentials.")
+@click.option("--json", "as_json", is_flag=True, help="Log JSON objects, one per line.")
 def serve(
     store: Path | None,
     config: Path | None,
@@ -39,9 +41,9 @@ def serve(
 ) -> None:
     """Serve a store until SIGTERM or SIGINT, holding its lock all the time.
 
-    Logs a line when it is ready. Clients open grpc://HOST:PORT.
+    Logs one line when it is ready. Clients connect to grpc://HOST:PORT.
     """
-    # gRPC would print a line of its own, in its own words, beside each of ours.
+    # Else gRPC prints a line of its own beside each of ours.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from broker_core.service.main import serve as serve_store
     from broker_core.service.settings import ServiceSettings

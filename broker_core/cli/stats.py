@@ -1,4 +1,4 @@
-"""`rocketmq-broker stats`: how much a broker holds, once or over and over."""
+"""`rocketmq-broker stats`: numbers of a broker, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from broker_core.cli.broker_argument import open_asked
 from broker_core.cli.output import print_json, print_rows, rows_table, write_text
-from broker_core.cli.parameters import json_option, optional_broker_option
+from broker_core.cli.parameters import json_option, open_with_credentials, optional_broker_option
 
 if TYPE_CHECKING:
     from broker_core.api import Broker
@@ -21,18 +20,18 @@ if TYPE_CHECKING:
 Stats = dict[str, str | int | float | bool | None]
 Show = Callable[[Stats], None]
 RATES = {"messagesEver": "messagesPerSecond", "commitLogMaxOffset": "bytesPerSecond"}
-"""Numbers that only grow, and what their growth in a second is called."""
+"""Numbers that only grow, and the names of their growth per second."""
 
 
 @click.command()
 @click.argument("store", required=False)
-@click.option("-w", "--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option("-w", "--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1),
     default=1.0,
     show_default=True,
-    help="Seconds between two looks, with --watch.",
+    help="Seconds between two outputs, with --watch.",
 )
 @optional_broker_option
 @json_option
@@ -45,15 +44,15 @@ def stats(
     config: Path | None,
     as_json: bool,
 ) -> None:
-    """Show how many topics, queues, messages and bytes the store at STORE (or --broker) holds.
+    """Show the numbers of topics, queues, messages and bytes of the store at STORE (or --broker).
 
-    With --watch also how fast they grow; without a terminal that is a line for each look.
+    With --watch also shows how fast they grow: in place on a terminal, else one line each time.
     """
     given = store or address
     if given is None:
         message = "give a STORE or --broker"
         raise click.UsageError(message)
-    with open_asked(given, config=config) as broker:
+    with open_with_credentials(given, config=config) as broker:
         if not watch:
             _show_once(counted(broker), as_json=as_json)
             return
@@ -62,7 +61,7 @@ def stats(
 
 
 def counted(broker: Broker) -> Stats:
-    """Return what a broker of any kind holds."""
+    """Return the numbers of a broker of any kind."""
     from broker_core.broker.broker import EmbeddedBroker
 
     if isinstance(broker, EmbeddedBroker):
@@ -93,7 +92,7 @@ def counted(broker: Broker) -> Stats:
 
 
 def with_rates(before: Stats, now: Stats, seconds: float) -> Stats:
-    """Return the numbers of now, and how fast they have grown since.
+    """Return the numbers of now, and their growth per second since those of before.
 
     >>> with_rates({"messagesEver": 10}, {"messagesEver": 30}, 2.0)
     {'messagesEver': 30, 'messagesPerSecond': 10.0}
@@ -107,7 +106,7 @@ def with_rates(before: Stats, now: Stats, seconds: float) -> Stats:
 
 
 def _watch(broker: Broker, show: Show, interval_s: float) -> None:
-    """Look and show until Ctrl-C, which is how it is meant to end."""
+    """Show the numbers until Ctrl-C, which is how it is meant to end."""
     try:
         before, then_s = counted(broker), time.monotonic()
         show(with_rates(before, before, interval_s))
@@ -129,7 +128,7 @@ def _show_once(found: Stats, *, as_json: bool) -> None:
 
 @contextmanager
 def _showing(*, as_json: bool) -> Iterator[Show]:
-    """Give a function that shows a look at the broker: in place on a terminal, else a line."""
+    """Yield a function that shows numbers: in place on a terminal, else as a line each time."""
     if as_json or not sys.stdout.isatty():
 
         def write(found: Stats) -> None:

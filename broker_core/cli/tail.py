@@ -1,4 +1,4 @@
-"""`rocketmq-broker tail`: the last messages of a topic, and those that come."""
+"""`rocketmq-broker tail`: print the last messages of a topic, and follow it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from broker_core.api import CountingBroker, WaitingBroker
-from broker_core.cli.broker_argument import open_asked
 from broker_core.cli.messages import print_messages
-from broker_core.cli.parameters import broker_option, chosen_topic, json_option, topic_argument
+from broker_core.cli.parameters import (
+    broker_option,
+    chosen_topic,
+    json_option,
+    open_with_credentials,
+    topic_argument,
+)
 from broker_core.errors import RequestError
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 
@@ -27,12 +32,12 @@ _LONGEST_WAIT_MS = 5000
 @click.command()
 @topic_argument
 @click.option("-n", "--lines", type=int, default=10, show_default=True, help="Messages per queue.")
-@click.option("--all", "from_start", is_flag=True, help="From the first message on.")
+@click.option("--all", "from_start", is_flag=True, help="Start at the first message.")
 @click.option("--queue", "--queue-id", "queue_id", type=int, help="Only this queue.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with messages as they come.")
-@click.option("--tags", help="Only these tags: 'A || B'.")
-@click.option("--sql", help="Only messages that fit an SQL92 filter.")
-@click.option("--explain", is_flag=True, help="Say on stderr what the filter did.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with new messages as they arrive.")
+@click.option("--tags", help="Only messages with these tags: 'A || B'.")
+@click.option("--sql", help="Only messages that match an SQL92 filter.")
+@click.option("--explain", is_flag=True, help="Print on stderr what the filter did.")
 @broker_option
 @json_option
 def tail(  # noqa: PLR0913 - one argument an option
@@ -52,9 +57,9 @@ def tail(  # noqa: PLR0913 - one argument an option
 ) -> None:
     """Print the last messages of TOPIC.
 
-    A filter is applied to the messages of that stretch: fewer may be left. With --explain stderr
-    says how the filter was understood, and at the end how many messages each of its stages
-    examined and dropped, and what it had to read for that.
+    A filter is applied to these last messages, so fewer may be printed. With --explain stderr shows
+    the filter as it was understood, and at the end how many messages each of its stages examined
+    and dropped, and how many bytes it read.
     """
     from broker_core.filter.pipeline import MessageFilter
 
@@ -62,7 +67,7 @@ def tail(  # noqa: PLR0913 - one argument an option
     name = chosen_topic(topic, topic_option)
     if explain and wanted is not None:
         click.echo(f"filter: {_explained(wanted)}", err=True)
-    with open_asked(address, config=config) as broker:
+    with open_with_credentials(address, config=config) as broker:
         follower = _Follower(broker, name, queue_id, wanted)
         follower.go_back(None if from_start else lines)
         try:
@@ -86,7 +91,7 @@ def _explained(wanted: MessageFilter) -> str:
 
 
 class _Follower:
-    """A place in each queue of a topic, and the messages behind it."""
+    """The next offset of each queue of a topic, and printing from there."""
 
     def __init__(
         self, broker: Broker, topic: str, queue_id: int | None, wanted: MessageFilter | None
@@ -100,7 +105,7 @@ class _Follower:
         self._kept = 0
 
     def work_lines(self) -> list[str]:
-        """What was looked at so far, and what each stage of the filter did if the broker tells."""
+        """Return lines on the messages examined, and on each filter stage if the broker counts."""
         lines = [f"examined: {self._examined} messages, kept {self._kept}"]
         if self._wanted is None:
             return lines
@@ -118,14 +123,14 @@ class _Follower:
             self._next[queue] = LogicalOffset(back)
 
     def wait(self) -> None:
-        """Wait until there may be more: to be told by a broker that does, or for a moment."""
+        """Wait until there may be more messages: for the broker's answer, or 0.2 s."""
         if isinstance(self._broker, WaitingBroker) and self._next:
             self._broker.wait(self._next, _LONGEST_WAIT_MS)
         else:
             time.sleep(_PAUSE_S)
 
     def print_new(self, *, as_json: bool) -> None:
-        """Print what has come since, queue by queue; what expired meanwhile is left out."""
+        """Print new messages, queue by queue; messages that expired before are left out."""
         from broker_core.codec.decode import ALL_COLUMNS, decode
 
         for queue, (minimum, maximum) in self._bounds().items():

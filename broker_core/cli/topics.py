@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker_core.cli.broker_argument import open_asked
 from broker_core.cli.output import print_json, print_rows
-from broker_core.cli.parameters import broker_option, json_option
+from broker_core.cli.parameters import broker_option, json_option, open_with_credentials
 from broker_core.codec.property_names import is_system_topic
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ def topics() -> None:
 
 
 def topic_document(info: TopicInfo) -> dict[str, Any]:
-    """Return a topic's row as JSON, with RocketMQ's names."""
+    """Return a topic as a JSON object, with RocketMQ's names."""
     return {
         "topic": info.name,
         "readQueueNums": info.read_queues,
@@ -39,7 +38,7 @@ def topic_document(info: TopicInfo) -> dict[str, Any]:
 @json_option
 def list_(address: str, config: Path | None, as_json: bool) -> None:
     """List all topics, RocketMQ's own included."""
-    with open_asked(address, config=config) as broker:
+    with open_with_credentials(address, config=config) as broker:
         rows = [topic_document(broker.describe(name)) for name in broker.topics()]
     if as_json:
         print_json(rows)
@@ -50,9 +49,9 @@ def list_(address: str, config: Path | None, as_json: bool) -> None:
 
 @topics.command()
 @click.argument("name")
-@click.option("--queues", type=int, default=4, show_default=True, help="How many queues.")
+@click.option("--queues", type=int, default=4, show_default=True, help="Number of queues.")
 @click.option("--exist-ok", is_flag=True, help="Do nothing if the topic exists.")
-@click.option("--create-store", is_flag=True, help="Make the store if there is none.")
+@click.option("--create-store", is_flag=True, help="Create the store if there is none.")
 @broker_option
 @json_option
 def create(
@@ -65,7 +64,7 @@ def create(
     as_json: bool,
 ) -> None:
     """Create the topic NAME."""
-    with open_asked(address, mode="rw", create=create_store, config=config) as broker:
+    with open_with_credentials(address, mode="rw", create=create_store, config=config) as broker:
         info = broker.create_topic(name, queues, exist_ok=exist_ok)
     if as_json:
         print_json(topic_document(info))
@@ -79,7 +78,7 @@ def create(
 @json_option
 def delete(name: str, address: str, config: Path | None, as_json: bool) -> None:
     """Delete the topic NAME and its queues."""
-    with open_asked(address, mode="rw", config=config) as broker:
+    with open_with_credentials(address, mode="rw", config=config) as broker:
         broker.delete_topic(name)
     if as_json:
         print_json({"topic": name, "deleted": True})
@@ -93,7 +92,7 @@ def delete(name: str, address: str, config: Path | None, as_json: bool) -> None:
 @json_option
 def describe(name: str, address: str, config: Path | None, as_json: bool) -> None:
     """Show the queues of the topic NAME."""
-    with open_asked(address, config=config) as broker:
+    with open_with_credentials(address, config=config) as broker:
         info = broker.describe(name)
         queues = queue_rows(broker, name)
     if as_json:
@@ -109,7 +108,7 @@ def describe(name: str, address: str, config: Path | None, as_json: bool) -> Non
 
 
 def queue_rows(broker: Broker, topic: str) -> list[dict[str, Any]]:
-    """Return name, min and max of every queue of a topic."""
+    """Return broker, number, min and max of every queue of a topic."""
     return [
         {
             "brokerName": queue.broker_name,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Changes:
-    """What a copy has in place of its original's header fields.
+    """The header fields in which copies differ from their originals.
 
     SYSFLAG becomes (flags & keep) | put. With `forgets_retries` FLAG and RECONSUMETIMES become 0.
     """
