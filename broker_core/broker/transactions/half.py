@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 from broker_core.codec.fields import RecordFields, locate
 from broker_core.codec.hashing.java import java_hash
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
+from broker_core.codec.message_batch import Destinations
 from broker_core.codec.properties.search import find_values
 from broker_core.codec.properties.text import format_properties, parse_properties
 from broker_core.codec.property_names import (
@@ -40,7 +41,6 @@ from broker_core.codec.property_names import (
     REAL_QUEUE_ID,
     REAL_TOPIC,
 )
-from broker_core.codec.message_batch import Destinations
 from broker_core.codec.record_copy import copy_records
 from broker_core.codec.spans import Spans, gather_spans, spans_of
 from broker_core.errors import CorruptRecordError
