@@ -106,7 +106,7 @@ class EmbeddedBroker(Closing):
             if mode == "r":
                 require_store(root, settings.commit_log_directories(root))
                 require_log(root, settings.commit_log_directories(root))
-                agree = settings.agreeing_with if settings.given else settings.recalling
+                agree = settings.agreeing_with if settings.given else settings.with_remembered
                 return cls(address, StoreReader(root, agree(root), progress=progress))
             writer = StoreWriter.open(root, settings, create=create, options=options)
         except OSError as error:

@@ -43,6 +43,7 @@ def dirty_since(components: StoreComponents, durable_end: int) -> Dirty:
         if segment.end > durable_end:
             dirty.created.add(segment.path)
     file_bytes = components.settings.consume_queue_file_bytes
+    # The log is the only record of what other processes wrote: their own notes died with them.
     scan = LogScan(log, components.settings, max(durable_end, log.start), verify=False)
     for requests in scan.batches():
         groups = group_by_queue(
@@ -73,6 +74,8 @@ def make_durable(files: Files, dirty: Dirty, root: Path) -> None:
             files.fsync(descriptor)
         finally:
             files.close(descriptor)
+    # Names after bytes, the deepest directory first: a durable name never leads to a file or a
+    # directory that is not durable itself.
     directories = {parent for path in dirty.created for parent in _up_to(path.parent, root)}
     for directory in sorted(directories, reverse=True):
         try:

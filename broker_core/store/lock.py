@@ -99,11 +99,6 @@ class StoreLock:
         self._descriptor: int | None = None
         self.is_held = False
 
-    @property
-    def path(self) -> Path:
-        """The lock file."""
-        return self._path
-
     def acquire(self, wait_s: float = DEFAULT_WAIT_S, *, for_life: bool = False) -> None:
         """Take the lock, waiting up to `wait_s` for others; StoreLockedError names the holder.
 
@@ -115,6 +110,7 @@ class StoreLock:
         start = self._monotonic()
         while not _try_lock(descriptor, 2 if for_life else 1):
             waited_s = self._monotonic() - start
+            # None if the holder released in between: the next attempt will tell.
             holder = _holder(descriptor) or LockHolder(None)
             limit_s = min(wait_s, FOR_LIFE_WAIT_S) if holder.is_for_life else wait_s
             if waited_s >= limit_s:
@@ -216,6 +212,7 @@ def _holder(descriptor: int) -> LockHolder | None:
     if pid is None:
         return None
     if pid > 0:
+        # Only POSIX locks name a process, and only Apache's broker takes one: for life.
         return LockHolder(pid, is_for_life=True)
     return LockHolder(None, is_for_life=_blocking_pid(descriptor, 1) is not None)
 

@@ -107,6 +107,8 @@ def dated_segments(components: StoreComponents) -> list[DatedSegment]:
 
 def delete_segments(components: StoreComponents, segments: Sequence[Segment]) -> int:
     """Delete leading segments and what refers only to them; return the log's new start."""
+    # The log first: readers skip entries that point before its start, but would not find records
+    # without entries.
     for segment in segments:
         components.handles.delete(segment.path)
         components.files.reach(Failpoint.SEGMENT_DELETED)

@@ -148,6 +148,8 @@ class StoreSession:
 
     def mark(self, state: TailState, **changes: object) -> None:
         """Write the marker: `state`, and the fields that changed; the generation grows by one."""
+        # Written without an fsync: the page cache survives the process, and after loss of power the
+        # boot id differs, so the marker is not believed anyway.
         marked = replace(
             self._tail,
             state=state,
@@ -240,6 +242,7 @@ class StoreSession:
                 logics_physical_offset=max(known.logics_physical_offset, was.log_end),
             )
         )
+        # max: another process may have flushed further since the first turn of this flush.
         durable = {
             "durable_end": max(self._tail.durable_end, was.log_end),
             "log_durable_end": max(self._tail.log_durable_end, was.log_end),
@@ -317,6 +320,7 @@ class StoreSession:
             distrust_tail=distrust_tail,
             progress=self._options.progress,
         )
+        # Other processes' notes of dirty files died with them; the next flush asks the log instead.
         self._others_wrote = True
         if found.kind is RecoveryKind.NONE and found.tail is not None:
             self._tail = found.tail
@@ -325,9 +329,12 @@ class StoreSession:
         if found.kind is RecoveryKind.ABNORMAL and (foreign := batch_topics(self.root)):
             raise batch_recovery_error(self.root, foreign)
         page = self.components.handles.read(self._checkpoint_path, checkpoint.FILE_SIZE, 0)
+        # Also a marker that is not believed hands on its generation: the next mark must be the
+        # newer of the two slots.
         before = found.tail or decode_tail(page) or TailMarker(TailState.CLEAN)
         is_scan = found.tail is None
         if is_scan:
+            # Nothing says how much of what the scan found is on the disk.
             before = replace(before, durable_end=0, log_durable_end=0)
         self._tail = before
         self.mark_unclosed()

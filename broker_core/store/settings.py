@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from broker_core.codec.hosts import pack_host
 from broker_core.errors import ConfigError, CorruptRecordError
@@ -33,9 +33,11 @@ from broker_core.store.settings_file import FILE as REMEMBERED_FILE
 from broker_core.store.settings_file import load_settings_file
 from broker_core.types import DEFAULT_BROKER_NAME
 
+FlushMode = Literal["async", "sync"]
 MAX_FILE_BYTES = (1 << 31) - 1
 """Positions within a file are 32-bit integers in Apache's code."""
 MIN_COMMIT_LOG_FILE_BYTES = 1024
+_FLUSH_TYPES: Mapping[str, FlushMode] = {"ASYNC_FLUSH": "async", "SYNC_FLUSH": "sync"}
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
@@ -70,7 +72,7 @@ class StoreSettings:
     index_slots: int = DEFAULT_SLOTS
     index_entries: int = DEFAULT_ENTRIES
     index_enabled: bool = True
-    flush: str = "async"
+    flush: FlushMode = "async"
     max_message_bytes: int = 4 << 20
     append_property_crc: bool = False
     broker_name: str = DEFAULT_BROKER_NAME
@@ -159,7 +161,7 @@ class StoreSettings:
             return root / path.relative_to(self.store_path_root)
         return path if path.is_absolute() else root / path
 
-    def recalling(self, root: Path) -> StoreSettings:
+    def with_remembered(self, root: Path) -> StoreSettings:
         """Return these settings with what the store at `root` remembers, where nothing was given.
 
         CorruptRecordError if a remembered value can't be parsed.
@@ -210,7 +212,7 @@ class StoreSettings:
                 )
                 raise ConfigError(message)
         changes: dict[str, Any] = {_OPTIONS[name].attribute: found[name] for name in found}
-        return replace(self.recalling(root), **changes)
+        return replace(self.with_remembered(root), **changes)
 
     def _index_sizes(self, root: Path) -> dict[str, int]:
         """Slots and entries of the store's index files.
@@ -266,6 +268,7 @@ def _within(low: int, high: int) -> Callable[[str], int]:
 
 
 def _entry_multiple(text: str) -> int:
+    # Rounded up to whole entries, as Apache's broker does.
     value = _within(1, MAX_FILE_BYTES - ENTRY_BYTES)(text)
     return -(-value // ENTRY_BYTES) * ENTRY_BYTES
 
@@ -277,13 +280,9 @@ def _switch(text: str) -> bool:
     return text.lower() == "true"
 
 
-def _flush(text: str) -> str:
-    return {"ASYNC_FLUSH": "async", "SYNC_FLUSH": "sync"}[text.upper()]
-
-
-def _flush_type(text: str) -> str:
+def _flush_type(text: str) -> FlushMode:
     try:
-        return _flush(text)
+        return _FLUSH_TYPES[text.upper()]
     except KeyError as error:
         raise ValueError(text) from error
 

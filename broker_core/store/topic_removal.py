@@ -26,10 +26,12 @@ _QUEUE_DIRECTORIES = ("consumequeue", "consumequeue_ext")
 
 def remove_queues(components: StoreComponents, topic: str, *, log_start: int, log_end: int) -> None:
     """Remove all consume queues of a topic, if it has any."""
+    # The note before the rename: without it, recovery after a crash would rebuild the queues.
     note = {name: end for name, end in deleted_topics(components.root).items() if end > log_start}
     config_files.persist(
         components.files, components.root / DELETIONS, {"deletions": note | {topic: log_end}}
     )
+    # Open descriptors would go on writing to the moved files.
     components.forget()
     for kind in _QUEUE_DIRECTORIES:
         directory = components.root / kind / topic

@@ -23,8 +23,9 @@ Outline. A batch is encoded outside the lock (batch.py). Under it, in this order
     index                index/writer.py: entries, header, slots
     marker CLEAN         the batch can be acknowledged
 
-An error on the way (a full disk, a failing one) undoes this in the opposite order before it is
-raised, under the marker UNDOING once queues may have been written: nothing of the batch is left.
+An error on the way (a full disk, a failing one) undoes this before it is raised, queues and index
+first and the log last, under the marker UNDOING once queues may have been written. Nothing of the
+batch is left.
 Each marker is a write of 156 bytes without an fsync. It survives the death of the process; after
 loss of power the boot id differs, the marker is not believed, and the log is scanned
 (recovery/plan.py). What is durable when is said in flush.py.
@@ -43,7 +44,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from broker_core.concurrency import compute_beside
 from broker_core.errors import ConfigError, StorageError
@@ -57,6 +58,7 @@ from broker_core.store.io.files import Failpoint, OsFiles, make_directory, stora
 from broker_core.store.log.writer import Placement, plan_placement
 from broker_core.store.recovery.tail import TailState
 from broker_core.store.session import SessionOptions, StoreSession
+from broker_core.store.settings import FlushMode
 from broker_core.store.settings_file import save_settings_file
 from broker_core.store.topic_removal import empty_trash, remove_queues
 from broker_core.types import AppendResult, Closing
@@ -70,7 +72,7 @@ if TYPE_CHECKING:
     from broker_core.store.recovery.plan import Progress
     from broker_core.store.settings import StoreSettings
 
-FLUSH_MODES = ("async", "sync")
+FLUSH_MODES: tuple[str, ...] = get_args(FlushMode)
 _UNDER_WAY = (TailState.APPENDING, TailState.DISPATCHING)
 WORTH_A_THREAD = 10_000
 """Records from which on a log write takes long enough to plan the dispatch in another thread."""
@@ -170,6 +172,7 @@ class StoreWriter(Closing):
         if mode not in FLUSH_MODES:
             message = f"flush={flush!r} is not a flush mode; give 'async' or 'sync'."
             raise ConfigError(message)
+        # Encoding, hashing and grouping are the larger part of the work: all of it before the lock.
         batch = self.as_batch(messages).make_ready()
         with self.turn("append messages"):
             if guard is not None:
@@ -306,7 +309,7 @@ class StoreWriter(Closing):
             raise
 
     def _undo(self, batch: Batch, ends: Sequence[int], placement: Placement) -> None:
-        """Take back what was written of a batch, in the opposite order.
+        """Take back what was written of a batch: queue entries and index keys first, the log last.
 
         If that fails too, the marker still tells the state, and the next turn repairs the store.
         """
@@ -339,6 +342,7 @@ class StoreWriter(Closing):
         session = self._session
         with self.turn("flush the store"):
             point = session.begin_flush()
+        # An fsync takes milliseconds to seconds; appends go on beside it, and count as not durable.
         try:
             make_durable(session.files, point.dirty, self.root)
             session.files.reach(Failpoint.FILES_SYNCED)

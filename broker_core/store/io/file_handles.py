@@ -60,6 +60,7 @@ class FileHandles:
     def write(self, path: Path, data: Bytes, offset: int) -> None:
         """Write all of `data`; FileNotFoundError if there is no such file."""
         descriptor = self._descriptor(path)
+        # Before the write: one that fails half-way has changed the file, too.
         self._dirty.written.add(path)
         size = memoryview(data).nbytes
         if size >= WORTH_RESERVING:

@@ -242,6 +242,7 @@ class SegmentedLog:
 
     def refresh(self) -> None:
         """List the directories again; maps of files that are gone or replaced are dropped."""
+        # A segment that was deleted and made anew has the old name and another inode.
         mapped = {segment.base: segment.inode for segment in self._segments}
         self._segments = list_segments(*self._directories)
         self._bases = [segment.base for segment in self._segments]

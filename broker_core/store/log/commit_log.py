@@ -105,10 +105,7 @@ class CommitLog:
         OffsetRangeError for an offset that no file holds; CorruptRecordError if no record begins
         there, it says that it lies elsewhere, or `verify` finds a body that was changed.
         """
-        found = self.locate(physical_offset)
-        if found is None:
-            raise self.out_of_range(physical_offset)
-        segment, buffer = found
+        segment, buffer = self._must_locate(physical_offset)
         position = physical_offset - segment.base
         record = _decode(segment, buffer, position, verify=verify)
         if record.physical_offset != physical_offset:
@@ -130,10 +127,10 @@ class CommitLog:
     def _must_locate(self, physical_offset: int) -> tuple[Segment, NDArray[np.uint8]]:
         found = self.locate(physical_offset)
         if found is None:
-            raise self.out_of_range(physical_offset)
+            raise self._out_of_range(physical_offset)
         return found
 
-    def out_of_range(self, physical_offset: int) -> OffsetRangeError:
+    def _out_of_range(self, physical_offset: int) -> OffsetRangeError:
         """Return the error for an offset that no file holds."""
         message = (
             f"Physical offset {physical_offset} is not in the commit log, which holds "

@@ -106,6 +106,7 @@ class LogWriter:
         for run in placement.runs:
             path = self._segment(run.physical_offset)
             at = run.physical_offset % self.file_bytes
+            # A run may cover several parts, and a part several runs.
             for part, row in zip(batch, starts, strict=False):
                 data = _rows(part, run.first - row, run.last - row)
                 if len(data):
@@ -125,7 +126,7 @@ class LogWriter:
         for base in range(first, end, self.file_bytes):
             path = self.path_of(base)
             self._handles.fsync(path)
-            if base >= start:
+            if base >= start:  # created since: its name must be durable, too
                 self._handles.files.fsync_dir(path.parent)
 
     def cut(self, end: int) -> list[Path]:
@@ -137,6 +138,7 @@ class LogWriter:
         cut = []
         for directory in self._directories:
             self._handles.delete_empty(directory)
+        # From the back, so that a crash in between leaves a log without a gap.
         for segment in reversed(list_segments(*self._directories)):
             if segment.base > end:
                 self._handles.delete(segment.path)

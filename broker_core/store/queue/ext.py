@@ -83,10 +83,6 @@ class ConsumeQueueExt:
     def __init__(self, directory: Path) -> None:
         self._log = SegmentedLog(directory)
 
-    def refresh(self) -> None:
-        """List the extension's files again."""
-        self._log.refresh()
-
     def read(self, tags_codes: NDArray[np.int64]) -> ExtUnits:
         """Follow the addresses among some tags codes; plain hashes are returned unchanged.
 

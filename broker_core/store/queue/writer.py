@@ -64,6 +64,7 @@ class QueueWriter:
         """Find the end in the files, from where it was last seen if that is still written."""
         view = ConsumeQueue(self.directory_of(queue))
         hint = self._hints.get(queue, 0)
+        # The queue may have been cut since: then the search begins anew.
         is_useful = hint > view.first and is_written(view.read(hint - 1, hint)).any()
         return view.written_end(hint if is_useful else None)
 
@@ -118,6 +119,7 @@ class QueueWriter:
         directory = self.directory_of(queue)
         self._handles.delete_empty(directory)
         view = ConsumeQueue(directory)
+        # From the back, so that a crash in between leaves a queue without a gap.
         for segment in reversed(view.segments):
             first = segment.base // ENTRY_BYTES
             if first > end or end == 0:
