@@ -113,8 +113,8 @@ def _no_topic(topic: str, name_servers: NameServers) -> TopicNotFoundError:
 
 
 def _all_absent(topic: str, absent: frozenset[str]) -> UnavailableError:
-    peer = f"of {', '.join(sorted(absent))} " if absent else ""
+    names = f"of {', '.join(sorted(absent))} " if absent else ""
     return UnavailableError(
-        f"No broker {peer}is registered with the name servers, so nothing can be said of topic"
+        f"No broker {names}is registered with the name servers, so nothing can be said of topic"
         f" '{topic}'. Are the brokers down, or restarting?"
     )
