@@ -176,7 +176,7 @@ def _check_topic(
     if topic == SCHEDULE_TOPIC:
         for name in _destinations(fields, rows):
             broker.require_writable(name)
-    elif is_the_brokers(topic):
+    elif is_reserved_topic(topic):
         message = f"A client can't append messages in topic {topic!r}."
         raise RequestError(message)
     else:
@@ -194,7 +194,7 @@ def _destinations(fields: RecordFields, rows: NDArray[np.intp]) -> set[str]:
     return {name for name in found if name is not None}
 
 
-def is_the_brokers(topic: str) -> bool:
+def is_reserved_topic(topic: str) -> bool:
     """Whether nobody but the broker itself may write to a topic: its own work depends on it."""
     return topic in (SCHEDULE_TOPIC, DISCARD_TOPIC) or topic.upper().startswith("RMQ_SYS_")
 

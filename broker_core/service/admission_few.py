@@ -24,7 +24,7 @@ from broker_core.codec.hosts import is_v6
 from broker_core.codec.message_batch import Destinations
 from broker_core.codec.properties.text import parse_properties
 from broker_core.codec.property_names import HALF_TOPIC, SCHEDULE_TOPIC, TAGS
-from broker_core.service.admission import Admitted, Records, admit, is_the_brokers
+from broker_core.service.admission import Admitted, Records, admit, is_reserved_topic
 from broker_core.store.batch import Batch, Part
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _plain(data: bytearray, start: int, size: int, limit: int) -> _Plain | None:
     if properties_at + 2 + properties_length != end:
         return None
     topic = data[topic_at + 1 : properties_at].decode("utf-8", "replace")
-    if topic in (HALF_TOPIC, SCHEDULE_TOPIC) or is_the_brokers(topic):
+    if topic in (HALF_TOPIC, SCHEDULE_TOPIC) or is_reserved_topic(topic):
         return None
     if body_crc(memoryview(data)[start + layout.BODY : topic_at]) != crc:
         return None

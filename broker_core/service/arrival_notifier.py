@@ -1,13 +1,26 @@
-"""Arrivals: who waits for messages of which queue, and is woken when some come.
+"""Arrival notifier: calls that wait for messages of a queue, woken when some are appended.
 
-Whoever waits looks first and waits then, on a watch that was set up before it looked, so that no
-arrival falls in between. An append wakes only those who watch one of its queues; without watchers
-it costs a look at an empty table.
+**Problem.** Followers, held pulls and Await calls wait for messages that may never come. Polling
+costs a look at files per waiter and adds its interval to every message's way. And a message that
+was just appended should not be read back from the files by each of its followers.
 
-Who follows a queue at its end is given what arrives without reading it back from the files: the
-last pieces of each followed queue are kept, each made ready for the wire once for all followers.
-They are a short cut and no more: whoever does not find the piece that goes on where it is looks at
-the files.
+**Invariants.**
+
+- No arrival is missed: a waiter sets up its watch, looks at the queue, and waits then. An append
+  between the look and the wait has set the watch already.
+- An append wakes only watches of its own queues. Without watches it costs a look at an empty table.
+- Arrived records that are kept in memory are a short cut and no more: a follower that does not find
+  records that begin at its own offset reads the files.
+- Memory is bounded: 256 arrivals and 1 MiB for each queue that is followed, none for others.
+
+**Outline.** `watch` registers an event under its queues for as long as a block lasts. `follow` also
+has the last arrivals of its queue kept, each packed for the wire once for all followers, by the
+offset at which it starts. The server's writer (notifying_writer.py) calls `keep` and `announce`
+after each append. A follower goes from arrival to arrival by their ends; a gap (dropped, or a topic
+that was made anew) leads it back to the files.
+
+**Rejected.** *One condition for all.* Every append would wake every waiter. *A queue per follower.*
+A slow follower's queue grows without bound; here it falls behind and reads files.
 """
 
 from __future__ import annotations
@@ -22,14 +35,14 @@ if TYPE_CHECKING:
     from broker_core.store.queue.writer import QueueKey
 
 
-KEPT_PIECES = 256
+KEPT_ARRIVALS = 256
 KEPT_BYTES = 1 << 20
-"""How much is kept of each queue that is followed."""
+"""Arrivals, and bytes of them, that are kept of each queue that is followed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivedRecords:
-    """Messages [start, end) of a queue, as they travel."""
+    """Messages [start, end) of a queue, appended together, packed as one chunk of the wire."""
 
     start: int
     end: int
@@ -38,29 +51,30 @@ class ArrivedRecords:
 
 @dataclass(slots=True)
 class _Followed:
-    """The last pieces of a queue, by where they start, and where the last of them ended."""
+    """The last arrivals of a queue, by their start, and the end of the last one."""
 
     followers: int = 0
     end: int | None = None
-    pieces: dict[int, ArrivedRecords] = field(default_factory=dict)
+    arrived: dict[int, ArrivedRecords] = field(default_factory=dict)
     held_bytes: int = 0
 
-    def keep(self, piece: ArrivedRecords) -> None:
-        """Keep a piece, and let go of the oldest beyond the limits."""
-        self.end = piece.end
-        self._drop(piece.start)
-        self.pieces[piece.start] = piece
-        self.held_bytes += len(piece.packed)
-        while len(self.pieces) > KEPT_PIECES or self.held_bytes > KEPT_BYTES:
-            self._drop(next(iter(self.pieces)))
+    def keep(self, records: ArrivedRecords) -> None:
+        """Keep an arrival, and drop the oldest ones beyond the limits."""
+        self.end = records.end
+        # A topic that was made anew begins at 0 again: its arrivals replace those of the old one.
+        self._drop(records.start)
+        self.arrived[records.start] = records
+        self.held_bytes += len(records.packed)
+        while len(self.arrived) > KEPT_ARRIVALS or self.held_bytes > KEPT_BYTES:
+            self._drop(next(iter(self.arrived)))
 
     def _drop(self, start: int) -> None:
-        dropped = self.pieces.pop(start, None)
+        dropped = self.arrived.pop(start, None)
         self.held_bytes -= len(dropped.packed) if dropped else 0
 
 
 class Watch:
-    """One waiter. `wake` may be called by anyone, at any time, any number of times."""
+    """One waiter. `wake` may be called by any thread, at any time, any number of times."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -70,7 +84,7 @@ class Watch:
         self._event.set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait to be woken since the last time; False if the time was over first."""
+        """Wait for a `wake` since the last `wait`; return False if the time was over first."""
         was_woken = self._event.wait(timeout_s)
         self._event.clear()
         return was_woken
@@ -101,7 +115,7 @@ class ArrivalNotifier:
 
     @contextmanager
     def follow(self, queue: QueueKey) -> Iterator[Watch]:
-        """Watch a queue over a block, and have its last pieces kept."""
+        """Watch a queue over a block, and have its last arrivals kept."""
         with self._lock:
             self._followed.setdefault(queue, _Followed()).followers += 1
         try:
@@ -114,33 +128,39 @@ class ArrivalNotifier:
                     del self._followed[queue]
 
     def is_followed(self, queue: QueueKey) -> bool:
-        """Whether pieces of a queue are wanted."""
+        """Tell whether arrivals of a queue are to be kept."""
         return queue in self._followed
 
-    def keep(self, queue: QueueKey, piece: ArrivedRecords) -> None:
-        """Keep what has arrived in a queue, if it is followed; to be announced then."""
+    def keep(self, queue: QueueKey, records: ArrivedRecords) -> None:
+        """Keep an arrival of a queue, if it is followed; to be called before `announce`."""
         with self._lock:
             followed = self._followed.get(queue)
             if followed is not None:
-                followed.keep(piece)
+                followed.keep(records)
 
-    def pieces(self, queue: QueueKey, start: int, most_bytes: int) -> list[ArrivedRecords]:
-        """Return the pieces of a followed queue from `start` on that are kept, up to a limit."""
-        kept = self._followed[queue].pieces
+    def arrived(self, queue: QueueKey, start: int, most_bytes: int) -> list[ArrivedRecords]:
+        """Return the kept arrivals of a followed queue that go on at `start`, up to a limit.
+
+        Empty if none is kept that begins there; then the files have them, or nothing came.
+        """
+        # No lock: a dict of CPython may be read while another thread changes it, and an arrival
+        # that is missed now is found after the next `announce`.
+        kept = self._followed[queue].arrived
         found: list[ArrivedRecords] = []
-        piece = kept.get(start)
-        while piece is not None and len(piece.packed) <= most_bytes:
-            most_bytes -= len(piece.packed)
-            found.append(piece)
-            piece = kept.get(piece.end)
+        records = kept.get(start)
+        while records is not None and len(records.packed) <= most_bytes:
+            most_bytes -= len(records.packed)
+            found.append(records)
+            records = kept.get(records.end)
         return found
 
     def is_at_end(self, queue: QueueKey, offset: int) -> bool:
-        """Whether what arrived last in a followed queue ended there."""
+        """Tell whether the last arrival in a followed queue ended at an offset."""
         return self._followed[queue].end == offset
 
     def announce(self, queues: Iterable[QueueKey]) -> None:
-        """Wake everyone who watches one of these queues."""
+        """Wake all watches of these queues."""
+        # Before the lock is taken: most appends of a server that nobody follows end here.
         if not self._watches:
             return
         with self._lock:
@@ -149,7 +169,7 @@ class ArrivalNotifier:
             watch.wake()
 
     def wake_all(self) -> None:
-        """Wake everyone: the broker is stopping."""
+        """Wake all watches: the broker is stopping."""
         with self._lock:
             woken = {watch for watches in self._watches.values() for watch in watches}
         for watch in woken:

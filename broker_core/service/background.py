@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from broker_core.service.broker_pool import BrokerPool
     from broker_core.service.main import BrokerProcess
 
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 DELAY_INTERVAL_MS = 100
 TRIM_INTERVAL_MS = 30_000
 
@@ -74,9 +74,9 @@ class Background:
         try:
             service.run()
         except BrokerError as error:
-            _LOG.warning("event=service_failed service=%s error=%s", service.name, error)
-        except Exception:  # noqa: BLE001 - logged, and tried again when it is due next
-            _LOG.exception("event=service_failed service=%s", service.name)
+            log.warning("event=service_failed service=%s error=%s", service.name, error)
+        except Exception:
+            log.exception("event=service_failed service=%s", service.name)
 
 
 def services(broker: BrokerProcess) -> list[Service]:
@@ -94,7 +94,7 @@ def services(broker: BrokerProcess) -> list[Service]:
         Service("retention", settings.clean_interval_ms, pool.writer.delete_expired),
         Service("trim", TRIM_INTERVAL_MS, pool.trim),
         Service("delay", DELAY_INTERVAL_MS, lambda: _deliver_delayed(pool)),
-        Service("check-back", check_ms, broker.server.questions.check_back),
+        Service("check-back", check_ms, broker.server.listeners.check_back),
     ]
 
 

@@ -1,16 +1,32 @@
-"""Repeats: an append that is asked for again, because its answer got lost, is done once.
+"""Append retries: an append that a client asks for again, after a lost answer, is done once.
 
-A client names each append and numbers its attempts. What holds:
+**Problem.** A connection breaks after an append was sent. The client can't tell whether it was
+done; if it asks again and it was, messages are doubled, and if it does not ask again they may be
+lost. The server may have been restarted in between.
 
-- While this server runs, an append that it has done within the window, or is just doing, is not
-  done again; the repeat gets the first one's answer.
-- After a restart the window is gone, but the log is not: a batch is in it as a whole or not at
-  all, so its first message's unique key, looked up in the index, tells whether it was done.
-- What can't be told (another server's append, without a unique key or without an index) is refused
-  with UnavailableError, which says so, instead of being done twice.
+**Invariants.** A client names each append (16 random bytes and a sequence) and numbers its
+attempts from 1.
 
-The window is bounded: the oldest names are forgotten. Answers are not kept, only where each batch
-begins; the rest is read from the log.
+- While this server runs, an append that it did within the window, or is doing, is not done again:
+  a retry waits for the first attempt and gets its answer.
+- After a restart the window is gone, but the log is not. A batch is in it as a whole or not at all,
+  so the unique key of its first message, looked up in the index, tells whether it was done.
+- An append that can't be found out (another server's, without a unique key or without an index) is
+  refused with UnavailableError, which says so, instead of being done twice.
+- The window is bounded by 100,000 appends: the oldest are forgotten first.
+
+**Outline.** `once` claims a name in `_doing`, or waits for the thread that has it. The first
+attempt appends without a look at the index: it can't have been done before. A later attempt that
+names another server's instance searches the index, and compares queue, body checksum and born
+timestamp of the first record to tell it from another message with that key. What is kept of an append is its first
+physical offset and its count; offsets for the answer are read from the log.
+
+**Rejected.** *Keeping answers.* An answer takes 24 bytes for each message, 100,000 large appends
+would take gigabytes. *A durable table of names.* One more write for each append, for a question
+that is asked after a crash only, and that the log can answer.
+
+Not to be confused with `is_repeat` of a batch (broker/transactions), which is about a query that
+commits a batch again.
 """
 
 from __future__ import annotations
@@ -37,31 +53,34 @@ if TYPE_CHECKING:
     from broker_core.store.reader import StoreReader
 
 WINDOW = 100_000
-"""How many appends are remembered; each takes a few hundred bytes."""
+"""Appends that are remembered; each takes a few hundred bytes."""
 _CANDIDATES = 8
+"""Records with one unique key that are compared; one client never uses a key twice."""
 
 
-class RequestName(NamedTuple):
-    """What a client calls one append."""
+class AppendName(NamedTuple):
+    """The name that a client gives to one append."""
 
     client: bytes
     sequence: int
 
 
 class AppendAttempt(NamedTuple):
-    """One time that an append is asked for."""
+    """One attempt at an append; `instance` is the server that the first attempt was sent to."""
 
-    name: RequestName
+    name: AppendName
     number: int
     instance: bytes
 
     @property
-    def is_repeat(self) -> bool:
-        """Whether it may have been done already."""
+    def is_retry(self) -> bool:
+        """True if an earlier attempt may have been done."""
         return self.number > 1
 
 
-class _Place(NamedTuple):
+class _Done(NamedTuple):
+    """An append in the log: `records` of them from a physical offset on, one after another."""
+
     physical_offset: int
     records: int
 
@@ -73,8 +92,8 @@ class AppendDedup:
         self._pool = pool
         self._window = window
         self._lock = threading.Lock()
-        self._done: OrderedDict[RequestName, _Place] = OrderedDict()
-        self._doing: dict[RequestName, threading.Event] = {}
+        self._done: OrderedDict[AppendName, _Done] = OrderedDict()
+        self._doing: dict[AppendName, threading.Event] = {}
 
     def once(
         self,
@@ -83,21 +102,26 @@ class AppendDedup:
         append: Callable[[], AppendResult],
         wait_s: float | None = None,
     ) -> AppendResult:
-        """Do an append unless it was done; `wait_s` is how long to wait for one under way."""
+        """Append unless it was done; return where the messages lie.
+
+        `wait_s` is how long to wait for an earlier attempt that is under way.
+        """
         while True:
             with self._lock:
-                place = self._done.get(attempt.name)
+                done = self._done.get(attempt.name)
                 under_way = self._doing.get(attempt.name)
-                if place is None and under_way is None:
+                if done is None and under_way is None:
                     self._doing[attempt.name] = threading.Event()
                     break
-            if place is not None:
-                return self._read(place)
+            if done is not None:
+                return self._read(done)
             if under_way is not None and not under_way.wait(wait_s):
                 message = "The same append is still under way; ask again for its outcome."
                 raise UnavailableError(message)
+        # From here on the name is this thread's. If the append fails, the name is given back, and
+        # the next attempt tries again.
         try:
-            found = self._found(attempt, records) if attempt.is_repeat else None
+            found = self._found(attempt, records) if attempt.is_retry else None
             placed = append() if found is None else found
             self._remember(attempt.name, placed)
             return placed
@@ -105,21 +129,21 @@ class AppendDedup:
             with self._lock:
                 self._doing.pop(attempt.name).set()
 
-    def _remember(self, name: RequestName, placed: AppendResult) -> None:
+    def _remember(self, name: AppendName, placed: AppendResult) -> None:
         if not len(placed.sizes):
             return
         with self._lock:
-            self._done[name] = _Place(int(placed.physical_offsets[0]), len(placed.sizes))
+            self._done[name] = _Done(int(placed.physical_offsets[0]), len(placed.sizes))
             while len(self._done) > self._window:
                 self._done.popitem(last=False)
 
-    def _read(self, place: _Place) -> AppendResult:
-        self._pool.writer.commit()
+    def _read(self, done: _Done) -> AppendResult:
+        self._pool.writer.commit()  # a transient pool may still hold the messages in memory
         with self._pool.broker() as broker:
-            return read_append_result(broker.reader, place.physical_offset, place.records)
+            return read_append_result(broker.reader, done.physical_offset, done.records)
 
     def _found(self, attempt: AppendAttempt, records: Records) -> AppendResult | None:
-        """Where an append lies that another server may have done; None if nobody did it."""
+        """Return where an append lies that another server did; None if none has done it."""
         if attempt.instance == self._pool.instance or not len(records):
             return None
         first = decode_record(records.data[: int(records.sizes[0])].data, verify=False)
@@ -133,14 +157,14 @@ class AppendDedup:
             raise UnavailableError(message)
         with self._pool.broker() as broker:
             reader = broker.reader
-            for place in reader.lookup(first.topic, unique_key, _CANDIDATES, is_complete=True):
-                if _is_same(reader, place, first, unique_key):
-                    return read_append_result(reader, place, len(records))
+            for at in reader.lookup(first.topic, unique_key, _CANDIDATES, is_complete=True):
+                if _is_same(reader, at, first, unique_key):
+                    return read_append_result(reader, at, len(records))
         return None
 
 
 def read_append_result(reader: StoreReader, physical_offset: int, count: int) -> AppendResult:
-    """Read where `count` records lie of which the first begins at `physical_offset`."""
+    """Return where `count` records lie of which the first begins at `physical_offset`."""
     parts = []
     left = count
     for stretch in reader.log.walk(physical_offset):
@@ -173,10 +197,10 @@ def read_append_result(reader: StoreReader, physical_offset: int, count: int) ->
     )
 
 
-def _is_same(reader: StoreReader, place: int, first: Record, unique_key: str) -> bool:
-    """Whether the record at a place is the one that was sent."""
+def _is_same(reader: StoreReader, physical_offset: int, first: Record, unique_key: str) -> bool:
+    """Tell whether the record at a physical offset is the one that was sent."""
     try:
-        record = reader.record_at(place)
+        record = reader.record_at(physical_offset)
     except (CorruptRecordError, OffsetRangeError):
         return False
     return (

@@ -1,15 +1,32 @@
-"""Group commit: appends that wait at the same time become one append, with one fsync.
+"""Group commit: appends of clients that wait at the same time become one append, with one fsync.
 
-Whoever finds nobody at it leads: takes all that waits, up to a limit, checks and appends it as one
-batch, wakes those it did it for, and hands the lead to the next who came meanwhile. So a lone
-sender pays no detour, and the more senders there are, the larger the groups; while groups have more
-than one request, the next one waits while it grows, two milliseconds at most. Each request stays
-whole, in order, and gets its own answer; one that is refused does not harm the others. A request of
-many messages is checked before it waits, by who brings it: several are checked at a time, while
-another is being appended.
+**Problem.** An append to the log takes the store's lock, a write, and with flush="sync" an fsync.
+It costs much the same for one request as for many. With one append per request, 64 senders would
+wait for 64 fsyncs in a row; with a fixed pause to collect requests, a lone sender would wait for
+nothing.
 
-Memory is bounded: requests beyond `max_bytes` in flight wait for room before they are read, and are
-refused when their time is over.
+**Invariants.**
+
+- Every request is in exactly one group, whole. Its messages lie in the log one after another, in
+  their order. Requests of one group have no order among them: they were under way together.
+- Every request gets its own answer. One that is refused (topic, queue, checksum, right) does not
+  harm the others of its group: they are appended one by one.
+- A group is durable if one of its requests asked for flush="sync".
+- A request whose deadline has passed before its group began is refused, and nothing is written.
+- Requests in memory take at most `max_bytes`; a request beyond that waits for room before its
+  records are read off the wire. One request alone may be larger.
+
+**Outline.** `room` admits a request to memory. `append` checks a request of more than FEW messages
+in the thread that brought it, so that several are checked at a time while another group is being
+appended. Then concurrency.GroupQueue lets one of the waiting threads lead: it takes up to 16 MiB of
+requests, checks the small ones together (service/admission_few.py), joins all to one batch, appends
+it, and gives each request its slice of the result. While groups have more than one request, the
+leader waits up to 2 ms as long as the queue grows: with 16 connections this made groups 1.1 times
+and the rate 1.2 times as large.
+
+**Rejected.** *A thread that appends.* It costs a lone sender two switches of threads.
+*Checking everything in the leader.* Large requests would be checked one after another, in the only
+thread that can append.
 """
 
 from __future__ import annotations
@@ -33,9 +50,9 @@ if TYPE_CHECKING:
     from broker_core.service.broker_pool import BrokerPool
 
 GROUP_BYTES = 16 << 20
-_GATHERING_S = 0.0005
-_MOST_GATHERINGS = 4
-"""How long a group waits at most for more requests, while several come at once."""
+_PAUSE_S = 0.0005
+_PAUSES = 4
+"""A group waits for more requests for 4 × 0.5 ms at most, while several come at once."""
 
 
 @dataclass(eq=False, slots=True)
@@ -52,12 +69,12 @@ class Job:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes that it holds in memory."""
+        """Bytes of its records in memory."""
         return len(self.records.data)
 
 
 class GroupCommit:
-    """The one way of clients' messages into the log. Thread-safe."""
+    """Appends of clients on their way into the log, in groups. Thread-safe."""
 
     def __init__(
         self, pool: BrokerPool, max_bytes: int, monotonic: Callable[[], float] = time.monotonic
@@ -71,22 +88,22 @@ class GroupCommit:
             self._do,
             lambda job: job.size_bytes,
             most_bytes=GROUP_BYTES,
-            pause_s=_GATHERING_S,
-            pauses=_MOST_GATHERINGS,
+            pause_s=_PAUSE_S,
+            pauses=_PAUSES,
         )
         self.groups = 0
         self.requests = 0
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of all requests under way."""
+        """Bytes of all requests under way."""
         return self._held_bytes
 
     def append(self, job: Job) -> AppendResult:
-        """Append a request's messages, together with whatever else waits.
+        """Append a request's messages, together with the other requests that wait.
 
-        To be called within `room` for it. UnavailableError if its deadline passes before it was
-        begun; then nothing was written.
+        To be called within `room` for it. Raise UnavailableError if its deadline passes before its
+        group is begun; then nothing was written.
         """
         if len(job.records) > FEW:
             job.batch = self._pool.writer.as_batch(self._admitted([job])).make_ready()
@@ -100,8 +117,9 @@ class GroupCommit:
 
     @contextmanager
     def room(self, size_bytes: int, deadline_s: float | None) -> Iterator[None]:
-        """Hold room for a request over a block; UnavailableError if there is none in time."""
+        """Hold room for a request over a block; raise UnavailableError if none is free in time."""
         with self._changed:
+            # The first condition lets a request that is larger than all room in, alone.
             while self._held_bytes and self._held_bytes + size_bytes > self._max_bytes:
                 if not self._changed.wait(self._left_s(deadline_s)):
                     raise _busy(self._held_bytes)
@@ -134,14 +152,16 @@ class GroupCommit:
             if len(live) == 1:
                 live[0].error = error
                 return
-            for job in live:  # one of them spoiled it: let each have its own answer
+            # Nothing of the group was written. One of them spoiled it: append each by itself, so
+            # that it alone is refused.
+            for job in live:
                 self._do([job])
-        except BaseException as error:  # noqa: BLE001 - raised by those who wait for it
+        except BaseException as error:  # noqa: BLE001 - raised by the threads that wait for it
             for job in live:
                 job.error = error
 
     def _admitted(self, jobs: Sequence[Job]) -> Batch:
-        """The messages of some requests, checked."""
+        """Return the messages of some requests as one batch, checked, and permitted to each."""
         with self._pool.broker() as broker:
             admitted = admit_appends(broker, [job.records for job in jobs])
         for number, job in enumerate(jobs):
@@ -162,6 +182,7 @@ class GroupCommit:
         self.groups += 1
         self.requests += len(group)
         first = 0
+        # Slices in the order of the join: requests that were checked before, then the small ones.
         for job in (*ready, *small):
             job.placed = placed.slice(first, first + len(job.records))
             first += len(job.records)

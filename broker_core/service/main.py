@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from broker_core.store.io.files import Files
     from broker_core.store.recovery.plan import Progress
 
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 GRACE_S = 5.0
 
 
@@ -49,7 +49,7 @@ class RecoveryLog:
         if now_s - self._told_s >= 1.0:
             self._told_s = now_s
             percent = 100 * done // max(total, 1)
-            _LOG.info("event=recovering percent=%d done=%d total=%d", percent, done, total)
+            log.info("event=recovering percent=%d done=%d total=%d", percent, done, total)
 
 
 class BrokerProcess:
@@ -171,14 +171,14 @@ def serve(
         )
         raise ConfigError(message)
     for line in settings.warnings():
-        _LOG.warning("event=config %s", line)
+        log.warning("event=config %s", line)
     broker = BrokerProcess(root, settings, create=create, progress=RecoveryLog())
     with StopSignals() as signals:
         broker.start()
-        _LOG.info("event=ready store=%s address=%s pid=%d", root, broker.address, os.getpid())
-        _LOG.info("event=stopping signal=%s", signals.wait().name)
+        log.info("event=ready store=%s address=%s pid=%d", root, broker.address, os.getpid())
+        log.info("event=stopping signal=%s", signals.wait().name)
         broker.stop()
-    _LOG.info("event=stopped store=%s", root)
+    log.info("event=stopped store=%s", root)
 
 
 class StopSignals(Closing):

@@ -14,7 +14,7 @@ from broker_core.errors import ConfigError, UnsupportedError
 from broker_core.service.auth.identity import ANYONE, UserIdentity
 from broker_core.service.core.read import ReadHandlers
 from broker_core.service.core.rpc import Boundary, Call, Handler, Observe
-from broker_core.service.core.transactions import Questions, TransactionHandlers
+from broker_core.service.core.transactions import CheckBackListeners, TransactionHandlers
 from broker_core.service.core.write import WriteHandlers
 from broker_core.service.dedup import AppendDedup
 from broker_core.service.group_commit import GroupCommit
@@ -58,7 +58,7 @@ class BrokerServer:
         self._settings = settings
         self._started_ms = pool.clock_ms()
         self.group_commit = GroupCommit(pool, settings.in_flight_bytes)
-        self.questions = Questions(pool)
+        self.listeners = CheckBackListeners(pool)
         self._threads = ThreadPoolExecutor(settings.max_calls, thread_name_prefix="call")
         self._server = grpc.server(
             self._threads,
@@ -98,7 +98,7 @@ class BrokerServer:
     def stop(self, grace_s: float) -> None:
         """Take no new calls, let those under way end within `grace_s`, end the rest."""
         self._pool.begin_stop()
-        self.questions.stop()
+        self.listeners.stop()
         self._server.stop(grace_s).wait()
         self._threads.shutdown(wait=True)
 
@@ -112,7 +112,7 @@ class BrokerServer:
             AppendDedup(self._pool),
             creates_topics=self._settings.creates_topics,
         )
-        deciding = TransactionHandlers(self._pool, limits, self.group_commit, self.questions)
+        deciding = TransactionHandlers(self._pool, limits, self.group_commit, self.listeners)
         return {
             methods.HELLO: self._hello,
             methods.STATS: self._stats,

@@ -1,15 +1,32 @@
 """Transient pool: messages are acknowledged in memory and written to the log in batches.
 
-Apache's `transientStorePoolEnable`. An append places its records behind everything placed before,
-fills in their offsets and store time, and is answered; `commit` writes all that is held as one
-batch (store/writer.py), and only then can anybody read it. What holds:
+Apache's `transientStorePoolEnable`.
 
-- If the process is killed, what was acknowledged and not committed is gone: the last messages of
-  each queue, never one from between. What was committed is there as a whole, as after any append.
-- Nothing is placed twice: whatever else changes queues or the log (a transaction, an append with
+**Problem.** Where losing the last moment in a crash is acceptable, a sender should not wait for the
+log's files. But it is told its offsets at once, so offsets must be final before anything is
+written, and everything else that numbers messages must agree with them.
+
+**Invariants.**
+
+- Batches that are held lie, in their senders' eyes, behind the end of the log, in the order in
+  which they were accepted: physical offsets, queue offsets and store times are filled in.
+- Nothing is placed twice: all else that changes queues or the log (a transaction, an append with
   flush="sync", the removal of a topic, flush, close) commits first.
-- Memory is bounded by `pool_bytes`; an append beyond it commits. While a commit fails, on a full
-  disk for one, appends go to the log themselves, and so their senders are told.
+- A message can be read after its commit and not before.
+- Memory is bounded by `pool_bytes`; an append beyond it commits first and goes to the log itself.
+- If the process is killed, the messages that were acknowledged and not committed are gone: the last
+  ones of each queue, never one from between. A commit is in the log as a whole or not at all, as
+  any append (store/writer.py).
+- While commits fail, on a full disk for one, appends go to the log themselves, so that their
+  senders get the error.
+
+**Outline.** `accept` places a batch behind all that is held (`_Held`) and answers. `commit` joins
+the held batches and writes them where they were placed, as one batch. `Committer` commits every
+`commitIntervalCommitLog` (200 ms), and sooner once `commitCommitLogLeastPages` pages are held.
+
+**Rejected.** *A pool of direct buffers, as Apache has.* They mirror mapped files; here
+batches are kept as they came and are written as any batch. *Letting readers see the
+pool.* Other processes read the files, and would see less than this one.
 """
 
 from __future__ import annotations
@@ -31,11 +48,15 @@ if TYPE_CHECKING:
     from broker_core.codec.message_batch import MessageBatch
     from broker_core.store.queue.writer import QueueKey
 
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class _Held:
-    """Batches that were placed and not written. Only touched in a turn at the store's lock."""
+    """Batches with final offsets that are not in the log. Used in a turn at the lock only.
+
+    `first_ends` and `ends` are the logical ends of their queues before the first held message and
+    behind the last one.
+    """
 
     def __init__(self, log_end: int, last_store_ms: int) -> None:
         self.start = self.end = log_end
@@ -46,7 +67,7 @@ class _Held:
         self.ends: dict[QueueKey, int] = {}
 
     def add(self, batch: Batch, fields: DispatchRequests, ends: list[int], end: int) -> None:
-        """Hold a batch whose queues went on at `ends`, and the log up to `end`."""
+        """Hold a batch whose queues ended at `ends` before it; the log will end at `end`."""
         groups = batch.groups
         lengths = (groups.bounds[1:] - groups.bounds[:-1]).tolist()
         for queue, before, length in zip(groups.queues, ends, lengths, strict=True):
@@ -58,7 +79,7 @@ class _Held:
 
     @property
     def size_bytes(self) -> int:
-        """How much of the log it will take."""
+        """Bytes of the log that the batches will take, padding of segments included."""
         return self.end - self.start
 
 
@@ -67,19 +88,20 @@ class PooledWriter(NotifyingWriter):
 
     pool_bytes = 256 << 20
     on_held: Callable[[int], None] | None = None
-    """Told how many bytes are held, after each batch that was accepted."""
+    """Called with the bytes that are held, after each batch that was accepted."""
     _held: _Held | None = None
     _has_failed = False
 
     @property
     def held_bytes(self) -> int:
-        """The bytes that were accepted and are not in the log yet."""
+        """Bytes that were accepted and are not in the log yet."""
         held = self._held
         return 0 if held is None else held.size_bytes
 
     def accept(self, batch: Batch) -> AppendResult:
-        """Place a batch in memory; `commit` will write it."""
+        """Give a batch its offsets and hold it; `commit` will write it."""
         batch = self.as_batch(batch).make_ready()
+        # The turn makes offsets of several threads follow one another; files are not touched in it.
         with self.turn("append messages"):
             size_bytes = int(batch.sizes.sum())
             if self._has_failed or self.held_bytes + size_bytes > self.pool_bytes:
@@ -97,15 +119,19 @@ class PooledWriter(NotifyingWriter):
         known = dict(zip(unknown, self._session.queue_ends(unknown), strict=True)) | held.ends
         ends = [known[queue] for queue in queues]
         placement = plan_placement(batch.sizes, held.end, self.settings.commit_log_file_bytes)
-        places, offsets = placement.physical_offsets, batch.groups.offsets_from(ends, len(batch))
+        physical_offsets = placement.physical_offsets
+        offsets = batch.groups.offsets_from(ends, len(batch))
+        # Store times in a log never go back, not even where the clock does.
         held.store_ms = max(self._clock_ms(), held.store_ms)
-        fields = batch.place(offsets, places, held.store_ms, self.settings.delay_levels_s)
+        fields = batch.place(offsets, physical_offsets, held.store_ms, self.settings.delay_levels_s)
         held.add(batch, fields, ends, placement.end)
         self._held = held
-        return AppendResult(batch.route.queue_ids, offsets, places, batch.sizes, held.store_ms)
+        return AppendResult(
+            batch.route.queue_ids, offsets, physical_offsets, batch.sizes, held.store_ms
+        )
 
     def commit(self) -> int:
-        """Write all that is held to the log, as one batch; how many messages that were.
+        """Write all that is held to the log, as one batch; return the number of messages.
 
         If it fails, all of it is still held, and nothing is in the log.
         """
@@ -114,7 +140,8 @@ class PooledWriter(NotifyingWriter):
             if held is None:
                 return 0
             batch, fields = Batch.join(held.batches), join_requests(held.fields)
-            if self._session.tail.log_end != held.end:  # else a failed commit got there after all
+            # A log that ends there already: an earlier commit raised, but got there after all.
+            if self._session.tail.log_end != held.end:
                 self._commit(held, batch, fields)
             self._held, self._has_failed = None, False
         self.announce(batch, fields.queue_offsets)
@@ -130,6 +157,7 @@ class PooledWriter(NotifyingWriter):
                 f"it. They are lost; transientStorePoolEnable needs a store of its own."
             )
             raise StorageError(message)
+        # Planned anew for the joined batch: from the same start, so with the same offsets.
         placement = plan_placement(batch.sizes, log_end, self.settings.commit_log_file_bytes)
         ends = [held.first_ends[queue] for queue in batch.groups.queues]
         try:
@@ -138,7 +166,7 @@ class PooledWriter(NotifyingWriter):
             self._has_failed = True
             raise
 
-    # What must find nothing held
+    # Each of these numbers messages or ends a log, and must find nothing held.
 
     def append(
         self,
@@ -207,4 +235,4 @@ class Committer:
             try:
                 self._writer.commit()
             except BrokerError as error:
-                _LOG.warning("event=commit_failed held=%d error=%s", self._writer.held_bytes, error)
+                log.warning("event=commit_failed held=%d error=%s", self._writer.held_bytes, error)

@@ -306,7 +306,7 @@ class GrpcBroker(Closing):
             ]
             return pa.Table.from_batches(batches, schema=schema_of(ALL_COLUMNS))
 
-        return connection.repeated(ask)
+        return connection.retry(ask)
 
     # Writing
 

@@ -67,7 +67,7 @@ class Connection:
     def greeting(self, patience_ms: int | None = None) -> Greeting:
         """Return what the broker said of itself when it was greeted last."""
         known = self._greeting
-        return self.repeated(self._greet, patience_ms) if known is None else known
+        return self.retry(self._greet, patience_ms) if known is None else known
 
     def call(self, method: Method, request: Any, *, timeout_s: float | None = None) -> Any:
         """Ask and wait for the answer; repeated after a break where that does no harm."""
@@ -76,7 +76,7 @@ class Connection:
             self.greeting()
             return self.ask(method, request, timeout_s=timeout_s)
 
-        return self.repeated(ask) if method.is_repeatable else ask()
+        return self.retry(ask) if method.is_idempotent else ask()
 
     def ask(self, method: Method, request: Any, *, timeout_s: float | None = None) -> Any:
         """Ask once."""
@@ -93,7 +93,7 @@ class Connection:
             replies: Iterator[bytes] = self._stub(method)(request, metadata=self.options.metadata())
             return replies
 
-    def repeated(self, ask: Callable[[], Answer], patience_ms: int | None = None) -> Answer:
+    def retry(self, ask: Callable[[], Answer], patience_ms: int | None = None) -> Answer:
         """Ask until there is an answer, an error that repeating can't help, or no time left."""
         patience_ms = self.options.retry_ms if patience_ms is None else patience_ms
         deadline = Deadline.after_ms(patience_ms)

@@ -1,12 +1,28 @@
-"""Sending: appends with a name, repeated after a break and done once.
+"""Sending over gRPC: named appends, retried after a break and done once.
 
-Single messages of several threads share the way: whoever finds nobody sending sends all that waits,
-as one append, so that a busy connection carries large batches and an idle one adds no delay. While
-groups have more than one message, the next one waits while it grows, for a millisecond at most.
+**Problem.** A call costs far more than the message that it carries. And when a connection breaks,
+a client can't tell whether its append was done.
 
-What holds after a break: the same append is asked for again under the same name, and the broker
-does it once (service/repeats.py says what it can tell). If the time is over before that is known,
-UnavailableError says so; then it may or may not have been done.
+**Invariants.**
+
+- Every append has a name: this client's 16 random bytes and a sequence. All attempts at it carry
+  the same name and records, and the attempt's number; the broker does it once
+  (service/dedup.py says what it can tell after a restart).
+- If `retry_ms` is over before the outcome is known, UnavailableError says so. Then the append may
+  or may not have been done.
+- An append is done as a whole or not at all, also one that takes several chunks.
+- Single messages that share an append each get their own answer. If the broker refuses the group,
+  each is sent by itself, and only the one at fault is refused. If it can't be reached, all fail:
+  sending them apart would give each a new name, and could double them.
+
+**Outline.** `append` is for batches: one named append each. `append_shared` is for single messages
+of many threads: concurrency.GroupQueue lets one of the waiting threads send all that wait, up to
+1 MiB, as one append. An idle connection adds no delay; a busy one carries large groups, since its
+leader waits up to 1 ms as long as the queue grows.
+
+**Rejected.** *A thread that sends.* It costs a lone sender two switches of threads.
+*gRPC's own retries.* They do not number attempts, so the broker could not tell a retry from a
+first attempt; they are off.
 """
 
 from __future__ import annotations
@@ -37,20 +53,26 @@ if TYPE_CHECKING:
     from broker_core.codec.record import Record
 
 _SHARED_BYTES = 1 << 20
-_GATHERING_S = 0.0002
-_MOST_GATHERINGS = 5
-"""How long a busy connection waits at most for more to send: no longer than an answer takes."""
+_PAUSE_S = 0.0002
+_PAUSES = 5
+"""A busy connection waits for more to send for 5 × 0.2 ms at most, as long as an answer takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Records to append, one after another, complete but for what the broker fills in."""
+    """Records to append, one after another, complete but for the fields that the broker fills in.
+
+    Those are physical offset, queue offset, store time and both hosts.
+    """
 
     records: bytes | memoryview
     sizes: NDArray[np.int32]
 
     def chunks(self, chunk_bytes: int) -> Iterator[tuple[int, int, int, int]]:
-        """(first row, row after the last, first byte, byte after the last) of each chunk."""
+        """Yield (first row, row after the last, first byte, byte after the last) of each chunk.
+
+        A record that is larger than `chunk_bytes` is a chunk by itself.
+        """
         ends = np.cumsum(self.sizes, dtype=np.int64)
         row, at = 0, 0
         while row < len(self.sizes):
@@ -60,7 +82,7 @@ class Parcel:
 
 
 class AppendedMessage(NamedTuple):
-    """Where one message lies."""
+    """Queue and offsets of one message that was appended."""
 
     queue_id: int
     queue_offset: int
@@ -68,7 +90,10 @@ class AppendedMessage(NamedTuple):
 
 
 def single_bytes(record: Record, greeting: Greeting) -> bytes:
-    """Return one message, encoded by itself; IllegalMessageError for one over a limit."""
+    """Encode one message by itself; raise IllegalMessageError for one over a limit.
+
+    The columnar twin is codec/encode.py, which `append` uses; tests hold the bytes equal.
+    """
     body_bytes, properties_bytes = len(record.body), len(record.properties)
     if body_bytes > greeting.limits.message_bytes:
         raise _too_long(record, "a body", body_bytes, greeting.limits.message_bytes)
@@ -106,14 +131,17 @@ class Appender:
             self._send_group,
             lambda single: len(single.raw),
             most_bytes=_SHARED_BYTES,
-            pause_s=_GATHERING_S,
-            pauses=_MOST_GATHERINGS,
+            pause_s=_PAUSE_S,
+            pauses=_PAUSES,
         )
 
     def append(
         self, parcel: Parcel, flush: str | None = None, *, wants_places: bool = True
     ) -> AppendResult:
-        """Append records, all of them or none, in one or several chunks."""
+        """Append records, all of them or none, in one or several chunks.
+
+        The result is empty without `wants_places`: offsets do not travel then.
+        """
         total = len(parcel.records)
         limit = self._connection.greeting().limits.append_bytes
         if total > limit:
@@ -128,10 +156,10 @@ class Appender:
             head.request.sequence = self._sequence
         head.request.client = self._client
         head.request.instance = self._connection.greeting().instance
-        return self._repeated(head, parcel)
+        return self._retried(head, parcel)
 
     def append_shared(self, raw: bytes) -> AppendedMessage:
-        """Append a single message, together with those of other threads."""
+        """Append a single message, in one append with those of other threads that wait."""
         single = _Single(raw)
         self._singles.do(single)
         if single.error is not None:
@@ -143,13 +171,15 @@ class Appender:
         try:
             placed = self.append(_joined([each.raw for each in group]))
         except UnavailableError as error:
+            # The outcome is unknown. Under new names each could be appended a second time.
             for each in group:
                 each.error = error
-        except Exception as error:  # noqa: BLE001 - raised by those who wait for it
+        except Exception as error:  # noqa: BLE001 - raised by the threads that wait for it
             if len(group) == 1:
                 group[0].error = error
                 return
-            for each in group:  # one of them spoiled it: let each have its own answer
+            # The broker refused the group and wrote nothing: only one of them may be at fault.
+            for each in group:
                 self._send_group([each])
         else:
             rows = zip(
@@ -161,7 +191,7 @@ class Appender:
             for each, row in zip(group, rows, strict=True):
                 each.appended = AppendedMessage(*row)
 
-    def _repeated(self, head: pb.AppendHead, parcel: Parcel) -> AppendResult:
+    def _retried(self, head: pb.AppendHead, parcel: Parcel) -> AppendResult:
         deadline = Deadline.after_ms(self._connection.options.retry_ms)
         backoff = Backoff()
         while True:
@@ -185,7 +215,7 @@ class Appender:
 
 
 def packed_chunks(head: bytes, parcel: Parcel, chunk_bytes: int) -> Iterator[bytes]:
-    """Return a parcel in chunks, the first with the head."""
+    """Yield a parcel in chunks, the first with the head."""
     view = memoryview(parcel.records)
     for row, stop, start, end in parcel.chunks(chunk_bytes):
         yield pack_records(

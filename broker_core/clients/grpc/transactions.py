@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from broker_core.codec.message_batch import MessageBatch
     from broker_core.types import BatchRef, Receipt
 
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 DECISION_S = 600.0
 """A decision takes as long as its batch is large; the broker goes on with it in any case."""
 
@@ -93,7 +93,7 @@ class GrpcTransactions:
             chunks = packed_chunks(head, parcel, limits.chunk_bytes)
             return self._connection.ask(methods.PREPARE_CHUNKS, chunks)
 
-        return unpack_prepared(self._connection.repeated(ask))
+        return unpack_prepared(self._connection.retry(ask))
 
     def commit_batch(
         self,
@@ -114,7 +114,7 @@ class GrpcTransactions:
             attempts += 1
             return self._connection.ask(methods.COMMIT_BATCH, request, timeout_s=DECISION_S)
 
-        reply = self._connection.repeated(ask)
+        reply = self._connection.retry(ask)
         # A repeat of this very call, whose first answer got lost, is not what the caller repeats.
         is_own = attempts > 1 and reply.run == run
         return BatchOutcome(is_repeat=reply.is_repeat and not is_own, run=reply.run)
@@ -171,7 +171,7 @@ class GrpcTransactions:
 
 
 class _Listening:
-    """A group's listener at work: waits for questions, answers them, comes back after a break."""
+    """A group's listener at work: waits for listeners, answers them, comes back after a break."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class _Listening:
                     self._answer(question)
                     backoff.reset()
             except (BrokerError, grpc.RpcError) as error:
-                _LOG.debug("event=listen_broken group=%s error=%s", self._group, error)
+                log.debug("event=listen_broken group=%s error=%s", self._group, error)
             if not self._connection.is_closed:
                 backoff.pause(Deadline.after_ms(60_000))
 
@@ -208,7 +208,7 @@ class _Listening:
             )
             self._end(half, fate)
         except Exception as error:  # noqa: BLE001 - the user's code; the broker asks again
-            _LOG.warning("event=check_failed group=%s error=%s", self._group, error)
+            log.warning("event=check_failed group=%s error=%s", self._group, error)
 
 
 def _decide(batch: BatchRef, receipts: Sequence[Receipt], flush: str | None) -> pb.Decide:

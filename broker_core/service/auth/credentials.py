@@ -36,7 +36,7 @@ import grpc
 from broker_core.errors import AuthenticationError, ConfigError
 from broker_core.service.auth.identity import Right, Rule, UserIdentity
 
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 _SCHEME = "scrypt"
 _COST, _BLOCK, _PARALLEL = 1 << 14, 8, 1
 _MAX_COST = 1 << 20
@@ -183,9 +183,9 @@ class Credentials:
             try:
                 self._users = self._read()
             except ConfigError as error:
-                _LOG.warning("event=credentials_kept error=%s", error)
+                log.warning("event=credentials_kept error=%s", error)
             else:
-                _LOG.info("event=credentials_read users=%d", len(self._users))
+                log.info("event=credentials_read users=%d", len(self._users))
 
     def _read(self) -> dict[str, User]:
         try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from broker_core.types import TopicInfo
     from broker_core.wire.core.methods import Limits
 
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 MOST_ROWS = 1 << 20
 LONGEST_WAIT_S = 60.0
 COLUMNS_AHEAD = 4
@@ -118,7 +118,7 @@ class ReadHandlers:
                 yield from self._range(broker, wanted, wanted_filter, request)
                 if wanted_filter is not None:
                     work = broker.filter_count - before
-                    _LOG.info("event=filtered queue=%s %s", queue, work)
+                    log.info("event=filtered queue=%s %s", queue, work)
 
     def _range(
         self,
@@ -160,7 +160,7 @@ class ReadHandlers:
             call.when_over(watch.wake)
             while call.is_active and not self._pool.is_stopping:
                 most_bytes = self._limits.chunk_bytes if may_skip_files else 0
-                pieces = arrivals.pieces(key, at, most_bytes)
+                pieces = arrivals.arrived(key, at, most_bytes)
                 if pieces:
                     yield join_packed([piece.packed for piece in pieces])
                     at = LogicalOffset(pieces[-1].end)

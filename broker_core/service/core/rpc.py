@@ -26,7 +26,7 @@ from broker_core.wire.core.status import DETAIL_KEY, code_of, detail_of
 if TYPE_CHECKING:
     from broker_core.service.auth.identity import UserIdentity
 
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 _IPV4_PEER = re.compile(r"ipv4:([0-9.]+):[0-9]+\Z")
 _MAX_DETAILS = 300
 
@@ -170,7 +170,7 @@ def code_name(error: Exception) -> str:
 def refuse(context: grpc.ServicerContext, method: Method, error: Exception) -> NoReturn:
     """End a call with what went wrong."""
     if not isinstance(error, BrokerError):
-        _LOG.error("event=bug method=%s", method.name, exc_info=error)
+        log.error("event=bug method=%s", method.name, exc_info=error)
         error = BrokerError(
             f"The broker failed at {method.name} in a way that it should not: "
             f"{type(error).__name__}. Its log has the details."

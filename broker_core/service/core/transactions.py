@@ -20,7 +20,7 @@ from broker_core.codec.property_names import HALF_TOPIC
 from broker_core.errors import IllegalMessageError, RequestError
 from broker_core.service.admission import admit
 from broker_core.service.auth import rights
-from broker_core.service.core.write import gather
+from broker_core.service.core.write import join_chunks
 from broker_core.types import CheckBackReport, LocalTransactionState
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core.frames import Chunk, unpack
@@ -47,12 +47,16 @@ class TransactionHandlers:
     """Handlers of the calls about transactions."""
 
     def __init__(
-        self, pool: BrokerPool, limits: Limits, group_commit: GroupCommit, questions: Questions
+        self,
+        pool: BrokerPool,
+        limits: Limits,
+        group_commit: GroupCommit,
+        listeners: CheckBackListeners,
     ) -> None:
         self._pool = pool
         self._limits = limits
         self._group_commit = group_commit
-        self._questions = questions
+        self._listeners = listeners
 
     # Batches
 
@@ -80,7 +84,7 @@ class TransactionHandlers:
             )
             raise IllegalMessageError(message)
         with self._group_commit.room(head.total_bytes, call.deadline_s), self._pool.broker() as own:
-            records = gather(first, requests, head.total_bytes, call.born_host)
+            records = join_chunks(first, requests, head.total_bytes, call.born_host)
             admitted = admit(own, [records])
             admitted.require(0, rights.publish_permit(call.identity))
             prepared = own.transactions.prepare_records(
@@ -148,11 +152,11 @@ class TransactionHandlers:
 
     def listen(self, request: pb.Listen, call: Call) -> Iterator[pb.Question]:
         """Questions about half messages of a producer group, as they arise."""
-        return self._questions.of(request.group, call)
+        return self._listeners.of(request.group, call)
 
     def check_back(self, request: pb.Empty, call: Call) -> pb.CheckBackReport:
         """One round of check-back, now."""
-        report = self._questions.check_back()
+        report = self._listeners.check_back()
         return pb.CheckBackReport(
             waiting=report.waiting,
             finished=report.finished,
@@ -162,7 +166,7 @@ class TransactionHandlers:
         )
 
 
-class Questions:
+class CheckBackListeners:
     """Rounds of check-back, and the listeners who are asked in them. Thread-safe.
 
     A listener is another process: it is sent the question, and answers with a call of its own,
@@ -231,8 +235,8 @@ class Questions:
 class _Relay:
     """A listener that passes the question on; the answer comes by a call of its own."""
 
-    def __init__(self, questions: Questions, group: str) -> None:
-        self._questions = questions
+    def __init__(self, listeners: CheckBackListeners, group: str) -> None:
+        self._listeners = listeners
         self._group = group
 
     def execute_local_transaction(
@@ -247,7 +251,7 @@ class _Relay:
     ) -> LocalTransactionState:
         """Pass the question on."""
         question = pb.Question(half=pack_half(half), body=body, properties=dict(properties))
-        self._questions.ask(self._group, question)
+        self._listeners.ask(self._group, question)
         return LocalTransactionState.UNKNOWN
 
 

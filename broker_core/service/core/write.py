@@ -9,10 +9,10 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from broker_core.errors import IllegalMessageError, RequestError
-from broker_core.service.admission import Records, is_the_brokers
+from broker_core.service.admission import Records, is_reserved_topic
 from broker_core.service.auth import rights
 from broker_core.service.core.read import topic_message
-from broker_core.service.dedup import AppendAttempt, RequestName
+from broker_core.service.dedup import AppendAttempt, AppendName
 from broker_core.service.group_commit import Job
 from broker_core.store.writer import FLUSH_MODES
 from broker_core.wire.core import broker_pb2 as pb
@@ -38,14 +38,14 @@ class WriteHandlers:
         pool: BrokerPool,
         limits: Limits,
         group_commit: GroupCommit,
-        repeats: AppendDedup,
+        dedup: AppendDedup,
         *,
         creates_topics: bool = False,
     ) -> None:
         self._pool = pool
         self._limits = limits
         self._group_commit = group_commit
-        self._repeats = repeats
+        self._repeats = dedup
         self._creates_topics = creates_topics
 
     # Messages
@@ -69,7 +69,7 @@ class WriteHandlers:
             )
             raise IllegalMessageError(message)
         with self._group_commit.room(total, call.deadline_s):
-            records = gather(first, requests, total, call.born_host)
+            records = join_chunks(first, requests, total, call.born_host)
             placed = self._append_once(head, records, call)
             return pack_append_result(placed.slice(0, 0) if head.without_places else placed)
 
@@ -101,7 +101,7 @@ class WriteHandlers:
 
     def _create_for_sending(self, topic: str) -> pb.TopicInfo:
         with self._pool.broker() as broker:
-            if self._creates_topics and not is_the_brokers(topic):
+            if self._creates_topics and not is_reserved_topic(topic):
                 queues = self._pool.settings.default_topic_queues
                 return topic_message(broker.create_topic(topic, queues, exist_ok=True))
             return topic_message(broker.describe(topic))
@@ -153,11 +153,11 @@ def append_head(first: Chunk) -> pb.AppendHead:
 def attempt_of(head: pb.AppendHead) -> AppendAttempt:
     """Return which append, for which time."""
     request = head.request
-    name = RequestName(request.client, request.sequence)
+    name = AppendName(request.client, request.sequence)
     return AppendAttempt(name, request.attempt, request.instance)
 
 
-def gather(
+def join_chunks(
     first: Chunk,
     rest: Iterable[bytes],
     total_bytes: int,

@@ -55,13 +55,13 @@ def _messages(kind: type[Message]) -> Codec:
 
 @dataclass(frozen=True)
 class Method:
-    """One call. `is_repeatable`: asking twice changes nothing more than asking once."""
+    """One call. `is_idempotent`: asking twice changes nothing more than asking once."""
 
     name: str
     request: Codec
     reply: Codec
     shape: Shape = Shape.UNARY
-    is_repeatable: bool = True
+    is_idempotent: bool = True
 
     @property
     def path(self) -> str:
@@ -78,9 +78,9 @@ STATS = _control("Stats", pb.Empty, pb.Stats)
 
 TOPICS = _control("Topics", pb.Empty, pb.TopicList)
 DESCRIBE = _control("Describe", pb.Topic, pb.TopicInfo)
-CREATE_TOPIC = _control("CreateTopic", pb.CreateTopic, pb.TopicInfo, is_repeatable=False)
+CREATE_TOPIC = _control("CreateTopic", pb.CreateTopic, pb.TopicInfo, is_idempotent=False)
 ADD_QUEUES = _control("AddQueues", pb.AddQueues, pb.TopicInfo)
-DELETE_TOPIC = _control("DeleteTopic", pb.Topic, pb.Empty, is_repeatable=False)
+DELETE_TOPIC = _control("DeleteTopic", pb.Topic, pb.Empty, is_idempotent=False)
 
 OFFSETS = _control("Offsets", pb.Topic, pb.TopicBounds)
 OFFSET_AT = _control("OffsetAt", pb.OffsetAt, pb.Offset)
@@ -102,7 +102,7 @@ PREPARE_CHUNKS = Method("PrepareChunks", RAW, _messages(pb.Prepared), Shape.REQU
 COMMIT_BATCH = _control("CommitBatch", pb.Decide, pb.Outcome)
 ABORT_BATCH = _control("AbortBatch", pb.Decide, pb.Empty)
 PREPARE_MESSAGE = _control("PrepareMessage", pb.PrepareMessage, pb.HalfMessage)
-END = _control("End", pb.End, pb.Empty, is_repeatable=False)
+END = _control("End", pb.End, pb.Empty, is_idempotent=False)
 LISTEN = Method("Listen", _messages(pb.Listen), _messages(pb.Question), Shape.REPLIES)
 CHECK_BACK = _control("CheckBack", pb.Empty, pb.CheckBackReport)
 

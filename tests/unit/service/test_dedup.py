@@ -12,13 +12,13 @@ from broker_core.codec.record import Record
 from broker_core.errors import UnavailableError
 from broker_core.service.admission import Records
 from broker_core.service.broker_pool import BrokerPool
-from broker_core.service.dedup import AppendAttempt, AppendDedup, RequestName
+from broker_core.service.dedup import AppendAttempt, AppendDedup, AppendName
 from broker_core.service.group_commit import GroupCommit, Job
 from broker_core.store.settings import StoreSettings
 from broker_core.types import AppendResult
 from tests.unit.service.test_admission import request
 
-NAME = RequestName(b"client 16 bytes.", 7)
+NAME = AppendName(b"client 16 bytes.", 7)
 
 
 def message(number: int, *, unique: bool = True) -> Record:
@@ -47,10 +47,10 @@ def open_pool(root: Path) -> BrokerPool:
 
 
 def append(
-    repeats: AppendDedup, pool: BrokerPool, attempt: AppendAttempt, records: Records
+    dedup: AppendDedup, pool: BrokerPool, attempt: AppendAttempt, records: Records
 ) -> AppendResult:
     commit = GroupCommit(pool, 1 << 20)
-    return repeats.once(attempt, records, lambda: commit.append(Job(records)))
+    return dedup.once(attempt, records, lambda: commit.append(Job(records)))
 
 
 def bodies(pool: BrokerPool) -> list[bytes]:
@@ -71,20 +71,20 @@ def same(one: AppendResult, other: AppendResult) -> bool:
 
 @pytest.mark.parametrize("unique", [True, False])
 def test_a_repeat_gets_the_first_ones_answer(pool: BrokerPool, unique: bool) -> None:
-    repeats = AppendDedup(pool)
+    dedup = AppendDedup(pool)
     records = request(message(1, unique=unique), message(2, unique=unique))
-    first = append(repeats, pool, AppendAttempt(NAME, 1, pool.instance), records)
+    first = append(dedup, pool, AppendAttempt(NAME, 1, pool.instance), records)
 
-    again = append(repeats, pool, AppendAttempt(NAME, 2, pool.instance), records)
+    again = append(dedup, pool, AppendAttempt(NAME, 2, pool.instance), records)
 
     assert same(first, again)
     assert bodies(pool) == [b"body 1", b"body 2"]
 
 
 def test_a_repeat_of_what_never_came_is_done(pool: BrokerPool) -> None:
-    repeats = AppendDedup(pool)
+    dedup = AppendDedup(pool)
 
-    append(repeats, pool, AppendAttempt(NAME, 3, pool.instance), request(message(1, unique=False)))
+    append(dedup, pool, AppendAttempt(NAME, 3, pool.instance), request(message(1, unique=False)))
 
     assert bodies(pool) == [b"body 1"]
 
@@ -96,7 +96,7 @@ def test_another_server_finds_in_the_log_what_the_first_one_did(
     append(
         AppendDedup(pool),
         pool,
-        AppendAttempt(RequestName(NAME.client, 1), 1, b""),
+        AppendAttempt(AppendName(NAME.client, 1), 1, b""),
         request(message(0)),
     )
     first = append(AppendDedup(pool), pool, AppendAttempt(NAME, 1, pool.instance), records)
@@ -131,16 +131,16 @@ def test_what_can_not_be_told_is_not_done_twice(pool: BrokerPool) -> None:
 
 
 def test_the_window_is_bounded(pool: BrokerPool) -> None:
-    repeats = AppendDedup(pool, window=2)
+    dedup = AppendDedup(pool, window=2)
     for number in range(5):
-        name = RequestName(NAME.client, number)
-        append(repeats, pool, AppendAttempt(name, 1, pool.instance), request(message(number)))
+        name = AppendName(NAME.client, number)
+        append(dedup, pool, AppendAttempt(name, 1, pool.instance), request(message(number)))
 
-    assert list(repeats._done) == [RequestName(NAME.client, 3), RequestName(NAME.client, 4)]
+    assert list(dedup._done) == [AppendName(NAME.client, 3), AppendName(NAME.client, 4)]
 
 
 def test_a_repeat_waits_for_the_first_one_under_way(pool: BrokerPool) -> None:
-    repeats, commit = AppendDedup(pool), GroupCommit(pool, 1 << 20)
+    dedup, commit = AppendDedup(pool), GroupCommit(pool, 1 << 20)
     records = request(message(1))
     began, go = threading.Event(), threading.Event()
     answers: list[AppendResult] = []
@@ -151,14 +151,14 @@ def test_a_repeat_waits_for_the_first_one_under_way(pool: BrokerPool) -> None:
         return commit.append(Job(records))
 
     attempt = AppendAttempt(NAME, 1, pool.instance)
-    thread = threading.Thread(target=lambda: answers.append(repeats.once(attempt, records, slowly)))
+    thread = threading.Thread(target=lambda: answers.append(dedup.once(attempt, records, slowly)))
     thread.start()
     assert began.wait(30)
 
     with pytest.raises(UnavailableError, match="still under way"):
-        repeats.once(attempt._replace(number=2), records, slowly, wait_s=0)
+        dedup.once(attempt._replace(number=2), records, slowly, wait_s=0)
     go.set()
-    answers.append(repeats.once(attempt._replace(number=3), records, slowly))
+    answers.append(dedup.once(attempt._replace(number=3), records, slowly))
     thread.join(30)
 
     assert same(*answers)
@@ -166,15 +166,15 @@ def test_a_repeat_waits_for_the_first_one_under_way(pool: BrokerPool) -> None:
 
 
 def test_a_failed_append_may_be_tried_again(pool: BrokerPool) -> None:
-    repeats = AppendDedup(pool)
+    dedup = AppendDedup(pool)
     records = request(message(1))
 
     def fail() -> AppendResult:
         raise UnavailableError("busy")
 
     with pytest.raises(UnavailableError, match="busy"):
-        repeats.once(AppendAttempt(NAME, 1, pool.instance), records, fail)
-    append(repeats, pool, AppendAttempt(NAME, 2, pool.instance), records)
+        dedup.once(AppendAttempt(NAME, 1, pool.instance), records, fail)
+    append(dedup, pool, AppendAttempt(NAME, 2, pool.instance), records)
 
     assert bodies(pool) == [b"body 1"]
 
@@ -184,11 +184,11 @@ def test_an_answer_read_from_the_log_spans_segments(root: Path) -> None:
     small = BrokerPool.open(root, settings, create=True)
     with small.broker() as broker:
         broker.create_topic("t", queues=1)
-    repeats = AppendDedup(small)
+    dedup = AppendDedup(small)
     records = request(*[message(number) for number in range(100)])
-    first = append(repeats, small, AppendAttempt(NAME, 1, small.instance), records)
+    first = append(dedup, small, AppendAttempt(NAME, 1, small.instance), records)
 
-    again = append(repeats, small, AppendAttempt(NAME, 2, small.instance), records)
+    again = append(dedup, small, AppendAttempt(NAME, 2, small.instance), records)
 
     assert same(first, again)
     assert int(first.physical_offsets[-1]) > 4096

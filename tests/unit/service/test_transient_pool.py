@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from broker_core import DiskFullError, StorageError
 from broker_core.errors import ConfigError
 from broker_core.service.broker_pool import BrokerPool
-from broker_core.service.dedup import AppendAttempt, AppendDedup, RequestName
+from broker_core.service.dedup import AppendAttempt, AppendDedup, AppendName
 from broker_core.service.group_commit import GroupCommit, Job
 from broker_core.service.settings import ServiceSettings
 from broker_core.service.transient_pool import Committer, PooledWriter
@@ -162,7 +162,7 @@ def test_waiting_readers_are_woken_by_the_commit(pool: BrokerPool) -> None:
 
 def test_a_repeat_is_answered_as_the_first(pool: BrokerPool) -> None:
     repeats = AppendDedup(pool)
-    attempt = AppendAttempt(RequestName(b"client 16 bytes.", 7), 1, pool.instance)
+    attempt = AppendAttempt(AppendName(b"client 16 bytes.", 7), 1, pool.instance)
     sent = records(b"a")
 
     def append() -> AppendResult:

@@ -67,12 +67,12 @@ def test_what_arrives_is_what_the_files_hold(pool: BrokerPool) -> None:
     send(pool, b"before")
     followed = pull(pool, follow=True)
     first = next(followed)
-    assert not pool.arrivals.pieces(QUEUE, 1, 1 << 20)  # it came from the files
+    assert not pool.arrivals.arrived(QUEUE, 1, 1 << 20)  # it came from the files
 
     send(pool, b"one", b"two")
     send(pool, b"other", queue_id=1)
     send(pool, b"three")
-    assert len(pool.arrivals.pieces(QUEUE, 1, 1 << 20)) == 2
+    assert len(pool.arrivals.arrived(QUEUE, 1, 1 << 20)) == 2
     chunks = [first, next(followed)]
 
     (whole,) = pull(pool, start=0, end=4)
@@ -100,7 +100,7 @@ def test_what_memory_can_not_give_comes_from_the_files(
 def test_a_follower_that_is_behind_reads_files_until_it_has_caught_up(
     pool: BrokerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrival_notifier, "KEPT_PIECES", 2)
+    monkeypatch.setattr(arrival_notifier, "KEPT_ARRIVALS", 2)
     followed = pull(pool, follow=True)
     send(pool, b"0")
     next(followed)
@@ -142,15 +142,15 @@ def test_only_the_last_pieces_of_followed_queues_are_kept(monkeypatch: pytest.Mo
     kept.keep(QUEUE, ArrivedRecords(0, 1, b"nobody follows"))
 
     with kept.follow(QUEUE):
-        assert kept.pieces(QUEUE, 0, 100) == []
+        assert kept.arrived(QUEUE, 0, 100) == []
         for start in range(3):
             kept.keep(QUEUE, ArrivedRecords(start, start + 1, b"12345"))
         kept.keep(QUEUE, ArrivedRecords(2, 3, b"54321"))  # once more: the topic was made anew
-        found = [[piece.start for piece in kept.pieces(QUEUE, at, 10)] for at in range(4)]
+        found = [[piece.start for piece in kept.arrived(QUEUE, at, 10)] for at in range(4)]
         assert found == [[], [1, 2], [2], []]
-        assert [piece.start for piece in kept.pieces(QUEUE, 1, 9)] == [1]
+        assert [piece.start for piece in kept.arrived(QUEUE, 1, 9)] == [1]
         assert kept.is_at_end(QUEUE, 3)
         kept.keep(QUEUE, ArrivedRecords(3, 4, b"too large to be kept"))
-        assert kept.pieces(QUEUE, 3, 100) == []
+        assert kept.arrived(QUEUE, 3, 100) == []
 
     assert not kept.is_followed(QUEUE)
