@@ -1,9 +1,12 @@
 """Admission: raw records from a client, checked and made ready to be appended.
 
-What arrives are records as the log holds them, made by the client with everything but what only the
+Requests carry records as the log holds them, made by the client with everything but what only the
 holder of the store's lock knows. Nothing of them is trusted: each must be whole, its body must have
 its checksum, its flags must be ones that a client may set, its topic must exist and be writable and
 have the queue. Hosts are the broker's to say and are written over.
+
+`admit` checks columns of many records. Its twin for up to 64 plain records is admission_few.py,
+whose `admit_appends` chooses between the two.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ _CLIENT_FLAGS = (
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records of one request, one after another, and the address they came from."""
+    """Records of one request, one after another, and the address that they came from."""
 
     data: NDArray[np.uint8]
     sizes: NDArray[np.int32]
@@ -59,14 +62,14 @@ class Records:
 
 @dataclass(frozen=True)
 class Admitted:
-    """Records of several requests as one batch; `bounds` says where each request ends."""
+    """Records of several requests as one batch; `bounds` holds the row after each request."""
 
     batch: Batch
     fields: RecordFields | None  # None where nothing is delayed
     bounds: Sequence[int]
 
     def topics(self, number: int) -> set[str]:
-        """The topics that the messages of one request are for."""
+        """Return the topics that the messages of one request are for; real ones if delayed."""
         rows = slice(self.bounds[number - 1] if number else 0, self.bounds[number])
         route = self.batch.route
         codes = route.topic_codes[rows]
@@ -89,8 +92,8 @@ class Admitted:
 def admit(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted:
     """Check the records of several requests and join them, in order.
 
-    IllegalMessageError or RequestError for what no client may send; TopicNotFoundError and
-    PermissionDeniedError as for `append`. One bad request spoils all of them.
+    Raise IllegalMessageError or RequestError for records that no client may send,
+    TopicNotFoundError and PermissionDeniedError as `append` does. One bad request refuses all.
     """
     data = _writable([request.data for request in requests])
     sizes = np.concatenate([request.sizes for request in requests]).astype(np.int32, copy=False)
@@ -113,7 +116,7 @@ def admit(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted:
 
 
 def _writable(parts: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    """One after another; a single part is taken as it is if that can be written to."""
+    """Return the parts one after another, in memory that can be written to."""
     return parts[0] if len(parts) == 1 and parts[0].flags.writeable else np.concatenate(parts)
 
 
@@ -154,7 +157,7 @@ def _check_bodies(fields: RecordFields, limit: int) -> None:
 
 
 def _route(fields: RecordFields) -> Destinations:
-    """Where the records say that they go."""
+    """Return the topics and queues that the records name."""
     queue_ids = fields.integer("queueId").astype(np.int32)
     if fields.topic is not None:
         return Destinations((fields.topic,), np.zeros_like(queue_ids), queue_ids)
@@ -184,7 +187,7 @@ def _check_topic(
 
 
 def _destinations(fields: RecordFields, rows: NDArray[np.intp]) -> set[str]:
-    """Where delayed messages, those in `rows`, belong."""
+    """Return the real topics of delayed messages, those in `rows`."""
     frames = replace(fields.frames.select(rows), verify=False)
     column = property_columns(frames, [REAL_TOPIC])[REAL_TOPIC]
     found: set[str | None] = set(column.unique().to_pylist())
@@ -195,7 +198,7 @@ def _destinations(fields: RecordFields, rows: NDArray[np.intp]) -> set[str]:
 
 
 def is_reserved_topic(topic: str) -> bool:
-    """Whether nobody but the broker itself may write to a topic: its own work depends on it."""
+    """Tell whether only the broker itself may write to a topic: its own work depends on it."""
     return topic in (SCHEDULE_TOPIC, DISCARD_TOPIC) or topic.upper().startswith("RMQ_SYS_")
 
 
@@ -206,6 +209,7 @@ def _put_born_hosts(
     bounds: Sequence[int],
 ) -> None:
     at = starts + layout.BORN_HOST
+    # Hosts carry no port, so that requests of one machine, on several connections, take this way.
     if len({request.born_host for request in requests}) == 1:
         _put_host(data, at, requests[0].born_host)
         return

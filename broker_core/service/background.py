@@ -1,8 +1,14 @@
-"""Background services: what a broker does by itself, every so often, on a clock that can be turned.
+"""Background services: the broker's periodic work, on a clock that tests can turn.
 
-A service is a function and an interval. One thread runs them in turn, each when it is due; one that
-fails is told of in the log and tried again next time, since a broker must not stop serving because
-a file could not be deleted. Tests call `run_due` with a clock of their own and need no thread.
+    flush       make the log durable                     flushIntervalCommitLog, 500 ms
+    retention   delete expired files                     cleanResourceInterval, 10 s
+    trim        close readers that no call uses          30 s
+    delay       deliver delayed messages that are due    100 ms
+    check-back  ask producers about open half messages   transactionCheckInterval, 30 s
+
+A service is a function and an interval. One thread runs them in turn, each when it is due. One that
+fails is logged and run again at its next time: a broker must not stop serving because a file could
+not be deleted. Tests call `run_due` with a clock of their own and need no thread.
 """
 
 from __future__ import annotations
@@ -27,7 +33,7 @@ TRIM_INTERVAL_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Something to do every so often."""
+    """A function to be run every `interval_ms`, counted from the end of its last run."""
 
     name: str
     interval_ms: int
@@ -35,7 +41,7 @@ class Service:
 
 
 class Background:
-    """Services and when each is due next. `clock_ms` may be any that does not go back."""
+    """Services, and the time at which each is due. `clock_ms` must not go back."""
 
     def __init__(self, services: Sequence[Service], clock_ms: Callable[[], int]) -> None:
         self._services = services
@@ -46,7 +52,7 @@ class Background:
         self._thread: threading.Thread | None = None
 
     def run_due(self) -> float:
-        """Run what is due; seconds until something is due again."""
+        """Run the services that are due; return the seconds until one is due again."""
         for service in self._services:
             if self._due_ms[service.name] <= self._clock_ms():
                 self._run(service)
@@ -60,7 +66,7 @@ class Background:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, after the service that it is at."""
+        """End the thread, after the service that it is running."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
@@ -80,10 +86,11 @@ class Background:
 
 
 def services(broker: BrokerProcess) -> list[Service]:
-    """What the broker does by itself."""
+    """Return the background services of a broker."""
     pool, settings = broker.pool, broker.settings
 
     def flush() -> None:
+        # Without new bytes there is nothing to time: metrics count real flushes only.
         if pool.writer.durable_lag_bytes:
             with broker.metrics.flushing():
                 pool.writer.flush()
@@ -101,5 +108,6 @@ def services(broker: BrokerProcess) -> list[Service]:
 def _deliver_delayed(pool: BrokerPool) -> None:
     with pool.broker() as broker:
         broker.reader.refresh()
+        # A store without delayed messages is not asked for a turn at its lock ten times a second.
         if broker.reader.queue_ids(SCHEDULE_TOPIC):
             broker.transactions.deliver_due()

@@ -1,8 +1,9 @@
-"""The core that all calls share: one writer that holds the store's lock, a reader for each thread.
+"""Broker pool: one writer that holds the store's lock, and brokers over it that calls borrow.
 
-Readers are not thread-safe and cost little, so each call borrows one and gives it back; there are
-never more than calls at once. All of them read the same files, and what the writer has acknowledged
-is there for the next one who looks.
+The writer is thread-safe, and there is one. Readers are not thread-safe and cost little, so each
+call borrows a broker with a reader of its own and gives it back; there are never more of them than
+calls at once. All read the same files: messages that the writer has acknowledged are there for the
+next call that looks.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from broker_core.store.settings import StoreSettings
 
 LOCK_WAIT_S = 2.0
-"""Another server will not go away; an embedded writer's turn is over sooner."""
+"""Longer than an embedded writer's turn at the lock. Another server holds it for its life, and
+waiting for that would only delay the error."""
 
 
 class BrokerPool:
@@ -57,7 +59,7 @@ class BrokerPool:
         progress: Progress | None = None,
         is_pooled: bool = False,
     ) -> BrokerPool:
-        """Open a store for life; StoreLockedError if another process writes to it.
+        """Open a store for life; raise StoreLockedError if another process writes to it.
 
         `is_pooled` lets clients' messages wait in memory before they are written.
         """
@@ -70,7 +72,7 @@ class BrokerPool:
 
     @contextmanager
     def broker(self) -> Iterator[EmbeddedBroker]:
-        """Borrow a broker over the store; not to be closed, nor kept."""
+        """Borrow a broker over the store for a block; not to be closed, nor kept."""
         broker = self._take()
         try:
             yield broker
@@ -80,19 +82,19 @@ class BrokerPool:
                     self._idle.append(broker)
 
     def trim(self) -> None:
-        """Let go of readers that nobody uses, and with them of files that were deleted."""
+        """Close the readers that are not on loan, and with them maps of files that were deleted."""
         with self._lock:
             idle, self._idle = self._idle, []
         for broker in idle:
             broker.reader.close()
 
     def begin_stop(self) -> None:
-        """Let those who wait for messages end."""
+        """Let calls that wait for messages end."""
         self.is_stopping = True
         self.arrivals.wake_all()
 
     def stopping(self) -> UnavailableError:
-        """Return what they are told."""
+        """Return the error that such calls end with."""
         return UnavailableError(f"The broker of store {self.writer.root} is stopping; try later.")
 
     def close(self) -> None:
@@ -110,7 +112,8 @@ class BrokerPool:
                 return self._idle.pop()
         reader = StoreReader(self.writer.root, self.settings)
         broker = EmbeddedBroker(str(self.writer.root), reader, self.writer, clock_ms=self.clock_ms)
-        # A broker takes itself for the writer's only one; it may be in use when this is called.
+        # An EmbeddedBroker makes itself the writer's hook. It may be on loan to a call when the
+        # writer deletes files, so the hook borrows one that is not.
         self.writer.before_delete = self._keep_decisions
         return broker
 

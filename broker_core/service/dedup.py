@@ -18,8 +18,8 @@ attempts from 1.
 **Outline.** `once` claims a name in `_doing`, or waits for the thread that has it. The first
 attempt appends without a look at the index: it can't have been done before. A later attempt that
 names another server's instance searches the index, and compares queue, body checksum and born
-timestamp of the first record to tell it from another message with that key. What is kept of an append is its first
-physical offset and its count; offsets for the answer are read from the log.
+timestamp of the first record to tell it from another message with that key. What is kept of an
+append is its first physical offset and its count; the answer's offsets are read from the log.
 
 **Rejected.** *Keeping answers.* An answer takes 24 bytes for each message, 100,000 large appends
 would take gigabytes. *A durable table of names.* One more write for each append, for a question

@@ -1,10 +1,10 @@
 """The health service that load balancers and orchestrators know (grpc.health.v1).
 
     Check   HealthCheckRequest {string service = 1}  ->  HealthCheckResponse {status = 1}
-    Watch   the same, answered now and whenever it changes
+    Watch   the same messages; one answer now, and one whenever the status changes
 
-Its two messages have one field each and are read and written here by hand: the generated modules
-for them are another package's, and could not be loaded beside a copy of ours.
+Both messages have one field and are read and written here by hand: the generated modules for them
+belong to another package (grpcio-health-checking), and could not be loaded beside a copy of ours.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEALTH_SERVICE = "grpc.health.v1.Health"
 _KNOWN = frozenset({"", SERVICE})
 _SERVICE_FIELD = 0x0A  # field 1, length-delimited
 _STATUS_FIELD = 0x08  # field 1, varint
-_WATCHED = ("", -1)
+_WATCHED = ("", -1)  # a queue that none has: only the stop of the broker wakes its watches
 _LOOK_S = 5.0
 
 
@@ -37,7 +37,7 @@ class Status(IntEnum):
 
 
 def health_handler(pool: BrokerPool) -> grpc.GenericRpcHandler:
-    """Return the handler of the health service over a core."""
+    """Return the handler of the health service for a broker pool."""
 
     def status_of(request: bytes) -> Status:
         if requested_service(request) not in _KNOWN:
@@ -71,7 +71,7 @@ def health_handler(pool: BrokerPool) -> grpc.GenericRpcHandler:
 
 
 def requested_service(request: bytes) -> str:
-    r"""Return the service that a request asks about; unknown for one that can't be read.
+    r"""Return the service that a request asks about; "unknown" for one that can't be read.
 
     >>> requested_service(b"\x0a\x01x")
     'x'
@@ -85,7 +85,7 @@ def requested_service(request: bytes) -> str:
 
 
 def response(status: Status) -> bytes:
-    r"""Return an answer.
+    r"""Return a HealthCheckResponse.
 
     >>> response(Status.SERVING)
     b'\x08\x01'

@@ -1,8 +1,9 @@
-"""A server from start to end: the one place where it is put together.
+"""A server from start to end, and the one place where it is put together.
 
-Start: settings, store (recovered if need be), services, port; one line when it is ready. End: on
-SIGTERM or SIGINT no new calls, those under way may finish, then everything is flushed and the store
-is marked closed, so that the next to open it, ours or Apache's, trusts it all.
+Start: settings, store (recovered if it was not closed), background services, port; one line
+`event=ready` when clients can connect. End, on SIGTERM or SIGINT: no new calls, calls under way may
+end within 5 s, then everything is flushed and the store is marked closed, so that the next process
+to open it, ours or Apache's, needs no recovery.
 """
 
 from __future__ import annotations
@@ -34,17 +35,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 GRACE_S = 5.0
+"""Time that calls under way have to end when the server stops."""
 
 
 class RecoveryLog:
-    """Tells in the log how far a recovery is, once a second at most."""
+    """Progress of a recovery, written to the log once a second at most."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._told_s = monotonic()
 
     def __call__(self, done: int, total: int) -> None:
-        """Take note of so many bytes of the log of so many."""
+        """Report recovery progress in bytes."""
         now_s = self._monotonic()
         if now_s - self._told_s >= 1.0:
             self._told_s = now_s
@@ -53,7 +55,11 @@ class RecoveryLog:
 
 
 class BrokerProcess:
-    """A core, its server and its services, started together and stopped in the right order."""
+    """A broker pool, its server and its background services, started and stopped together.
+
+    They stop from the outside in: calls, services, the pool's committer, metrics, the store. Each
+    uses those that stop after it.
+    """
 
     def __init__(
         self,
@@ -108,7 +114,7 @@ class BrokerProcess:
 
     @property
     def metrics_port(self) -> int | None:
-        """The port that metrics are read at, None if there is none."""
+        """The port of metrics, None if they are not served."""
         return self._metrics_port.port if self._metrics_port else None
 
     @property
@@ -123,14 +129,14 @@ class BrokerProcess:
         return f"{scheme}://{self.settings.listen.rpartition(':')[0]}:{self.port}"
 
     def start(self) -> None:
-        """Serve."""
+        """Begin to serve; clients can connect when this returns."""
         self.background.start()
         if self._committer is not None:
             self._committer.start()
         self.server.start()
 
     def stop(self, grace_s: float = GRACE_S) -> None:
-        """Let calls end, flush, close the store."""
+        """Let calls end within `grace_s`, then flush and close the store."""
         self.server.stop(grace_s)
         self.background.stop()
         if self._committer is not None:
@@ -147,7 +153,7 @@ def _identify(settings: ServiceSettings) -> Identify:
 
 
 def committer(broker: BrokerProcess) -> Committer | None:
-    """Return who commits what the pool holds, None without a pool."""
+    """Return the thread that commits a transient pool, None without one."""
     writer, settings = broker.pool.writer, broker.settings
     if not isinstance(writer, PooledWriter):
         return None
@@ -162,7 +168,7 @@ def serve(
     create: bool = False,
     is_insecure: bool = False,
 ) -> None:
-    """Serve a store until a signal ends it; an error of broker_core if it can't begin."""
+    """Serve a store until a signal ends it; raise a BrokerError if it can't begin."""
     if not (settings.is_loopback or settings.is_secure or is_insecure):
         message = (
             f"{settings.listen} can be reached by other machines, but TLS and credentials are not "
@@ -182,7 +188,14 @@ def serve(
 
 
 class StopSignals(Closing):
-    """SIGTERM and SIGINT, from the beginning of a `with` on; to be made in the main thread."""
+    """SIGTERM and SIGINT from the beginning of a `with` on, so that none is missed.
+
+    To be made in the main thread. Python runs a signal's handler in the main thread, when that next
+    executes Python code. A main thread that is blocked would not notice a signal that another
+    thread has got, nor one that came just before it blocked, and the process would go on for ever.
+    Python's own C handler runs at once, in any thread, and can write the signal's number into a
+    pipe (`signal.set_wakeup_fd`): reading that pipe misses nothing.
+    """
 
     NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
@@ -193,7 +206,7 @@ class StopSignals(Closing):
         self._outer = [signal.signal(number, _noted_in_the_pipe) for number in self.NUMBERS]
 
     def close(self) -> None:
-        """Let signals do what they did before."""
+        """Restore the handlers that were set before."""
         for number, handler in zip(self.NUMBERS, self._outer, strict=True):
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._outer_wakeup)
@@ -201,7 +214,7 @@ class StopSignals(Closing):
         os.close(self._writes)
 
     def wait(self) -> signal.Signals:
-        """Wait for one of them; which it was."""
+        """Wait for one of the signals, and return it."""
         while True:
             [number] = os.read(self._reads, 1)
             if number in self.NUMBERS:

@@ -11,7 +11,7 @@
     rocketmq_durable_lag_bytes               how much of it is not flushed yet
     rocketmq_start_time_seconds              when the server was started
 
-Counting takes a lock for a few additions; the text is made when it is asked for.
+Counting takes a lock for a few additions; the text is composed for each scrape.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Histogram:
         self._sum_s = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one."""
+        """Count one duration."""
         self._counts[bisect.bisect_left(BOUNDS_S, seconds)] += 1
         self._sum_s += seconds
 
     def lines(self, name: str, labels: str = "") -> Iterator[str]:
-        """Its lines in the text format; `labels` without braces."""
+        """Yield its lines in the text format; `labels` without braces."""
         seen = 0
         comma = "," if labels else ""
         for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), self._counts, strict=True):
@@ -59,7 +59,7 @@ class Histogram:
 
 
 class Metrics:
-    """What happened since the start. Thread-safe."""
+    """Counters and histograms since the start, and gauges that are read. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -71,7 +71,7 @@ class Metrics:
         self.gauge("rocketmq_start_time_seconds", "gauge", lambda: started_s)
 
     def gauge(self, name: str, kind: str, read: Callable[[], float]) -> None:
-        """Let a number be read whenever metrics are asked for."""
+        """Add a number that is read by a function at each scrape."""
         self._gauges[name] = (kind, read)
 
     def observe(self, method: Method, seconds: float, status: str) -> None:
@@ -83,14 +83,14 @@ class Metrics:
 
     @contextmanager
     def flushing(self) -> Iterator[None]:
-        """Time a flush."""
+        """Time a flush over a block; one that fails is not counted."""
         started_s = time.perf_counter()
         yield
         with self._lock:
             self._flushes.add(time.perf_counter() - started_s)
 
     def text(self) -> str:
-        """All of it in the text format."""
+        """Return all metrics in the text format."""
         lines = ["# TYPE rocketmq_calls_total counter"]
         with self._lock:
             for (method, status), count in sorted(self._calls.items()):
@@ -107,7 +107,7 @@ class Metrics:
 
 
 class MetricsPort:
-    """Serves GET /metrics until it is stopped."""
+    """A port that serves GET /metrics until it is stopped."""
 
     def __init__(self, metrics: Metrics, listen: str) -> None:
         host, _, port = listen.rpartition(":")
@@ -148,6 +148,6 @@ def _handler(metrics: Metrics) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - its name for it
-            """Scrapes are no events."""
+            """Log nothing: scrapes are no events."""
 
     return Handler

@@ -1,4 +1,8 @@
-"""The writer of a server: wakes those who wait for what is appended, whoever made it append."""
+"""The writer of a server: a StoreWriter that announces what it appends (arrival_notifier.py).
+
+All appends of a server go through it: clients' messages, commits of transactions, delayed messages
+that are delivered. So no way into the log can forget the calls that wait.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,11 @@ if TYPE_CHECKING:
 
 
 class NotifyingWriter(StoreWriter):
-    """A writer that wakes those who wait for what it appends, whoever made it append."""
+    """A writer that wakes calls that wait for the messages it appends.
+
+    `accept`, `commit` and `held_bytes` are the seam for transient_pool.py; here an accepted batch
+    is in the log at once.
+    """
 
     arrivals: ArrivalNotifier
 
@@ -34,32 +42,33 @@ class NotifyingWriter(StoreWriter):
         flush: str | None = None,
         guard: Callable[[], None] | None = None,
     ) -> AppendResult:
-        """Append a batch, as StoreWriter does, and announce it."""
+        """Append a batch as StoreWriter does, and announce it."""
         batch = self.as_batch(messages)
         placed = super().append(batch, flush=flush, guard=guard)
         self.announce(batch, placed.queue_offsets)
         return placed
 
     def announce(self, batch: Batch, queue_offsets: NDArray[np.int64]) -> None:
-        """Wake those who wait for one of these messages, which lie there now."""
+        """Wake calls that wait for messages of this batch, which can be read now."""
         groups = batch.groups
         for number, queue in enumerate(groups.queues):
+            # A batch of several parts has no one buffer: its followers read the files.
             if self.arrivals.is_followed(queue) and len(batch.parts) == 1:
                 rows = groups.rows[groups.bounds[number] : groups.bounds[number + 1]]
                 self.arrivals.keep(queue, _piece(batch.parts[0].records, rows, queue_offsets))
         self.arrivals.announce(groups.queues)
 
     def accept(self, batch: Batch) -> AppendResult:
-        """Take a batch of clients' messages that need not be durable when this returns."""
+        """Append a batch of clients' messages; it need not be durable when this returns."""
         return self.append(batch, flush="async")
 
     def commit(self) -> int:
-        """Make readable what was accepted; how many messages that were. Here all are, at once."""
+        """Make accepted messages readable; return their number, here 0: they are at once."""
         return 0
 
     @property
     def held_bytes(self) -> int:
-        """The bytes that were accepted and are not in the log yet."""
+        """Bytes that were accepted and are not in the log yet."""
         return 0
 
     @property
@@ -69,14 +78,14 @@ class NotifyingWriter(StoreWriter):
 
     @property
     def durable_lag_bytes(self) -> int:
-        """How much of the log has not been flushed yet."""
+        """Bytes of the log that have not been flushed yet."""
         return max(0, self._session.tail.log_end - self._session.tail.durable_end)
 
 
 def _piece(
     records: EncodedRecords, rows: NDArray[np.int64], queue_offsets: NDArray[np.int64]
 ) -> ArrivedRecords:
-    """Return these records, of one queue, as they travel."""
+    """Return some records of one queue, packed for the wire."""
     offsets = queue_offsets[rows]
     end = int(offsets[-1]) + 1
     frames = FrameBatch(
@@ -91,4 +100,4 @@ def _piece(
 
 
 _ANY_QUEUE = QueueRef("", "", 0)
-"""A chunk does not say which queue it is of, only that it is of one."""
+"""Stands for the queue: a chunk has no field for it, only the flag MIXED for "several"."""

@@ -1,4 +1,4 @@
-"""The gRPC server: handlers for every method, over one core."""
+"""The gRPC server: a port, gRPC's own limits, and the table of handlers for every method."""
 
 from __future__ import annotations
 
@@ -32,18 +32,22 @@ Identify = Callable[[grpc.ServicerContext], UserIdentity]
 
 
 def anyone(context: grpc.ServicerContext) -> UserIdentity:
-    """Ask for no credentials."""
+    """Return the identity of all callers of a broker without credentials."""
     del context
     return ANYONE
 
 
 def unobserved(method: Method, seconds: float, status: str) -> None:
-    """Tell nobody of calls."""
+    """Ignore the end of a call, where no metrics are kept."""
     del method, seconds, status
 
 
 class BrokerServer:
-    """A core behind a port. `start` returns when clients can connect."""
+    """A broker pool behind a port.
+
+    gRPC's thread pool has one thread for each call that may be under way (`grpcMaxCalls`). A call
+    beyond that is refused with RESOURCE_EXHAUSTED and retried by clients; it is not queued.
+    """
 
     def __init__(
         self,
@@ -92,11 +96,12 @@ class BrokerServer:
             raise ConfigError(message) from error
 
     def start(self) -> None:
-        """Serve."""
+        """Begin to serve; clients can connect when this returns."""
         self._server.start()
 
     def stop(self, grace_s: float) -> None:
-        """Take no new calls, let those under way end within `grace_s`, end the rest."""
+        """Take no new calls, let those under way end within `grace_s`, cancel the rest."""
+        # First, so that calls that wait for messages end by themselves, not by the grace period.
         self._pool.begin_stop()
         self.listeners.stop()
         self._server.stop(grace_s).wait()
@@ -104,43 +109,43 @@ class BrokerServer:
 
     def _handlers(self) -> Mapping[Method, Handler]:
         limits = self._settings.limits
-        reading = ReadHandlers(self._pool, limits)
-        writing = WriteHandlers(
+        read = ReadHandlers(self._pool, limits)
+        write = WriteHandlers(
             self._pool,
             limits,
             self.group_commit,
             AppendDedup(self._pool),
             creates_topics=self._settings.creates_topics,
         )
-        deciding = TransactionHandlers(self._pool, limits, self.group_commit, self.listeners)
+        transactions = TransactionHandlers(self._pool, limits, self.group_commit, self.listeners)
         return {
             methods.HELLO: self._hello,
             methods.STATS: self._stats,
-            methods.TOPICS: reading.topics,
-            methods.DESCRIBE: reading.describe,
-            methods.OFFSETS: reading.offsets,
-            methods.OFFSET_AT: reading.offset_at,
-            methods.CONSUMER_OFFSETS: reading.consumer_offsets,
-            methods.AWAIT: reading.wait,
-            methods.PULL: reading.pull,
-            methods.QUERY: reading.query,
-            methods.MESSAGE: reading.message,
-            methods.CREATE_TOPIC: writing.create_topic,
-            methods.ADD_QUEUES: writing.add_queues,
-            methods.DELETE_TOPIC: writing.delete_topic,
-            methods.COMMIT_OFFSET: writing.commit_offset,
-            methods.APPEND: writing.append,
-            methods.APPEND_CHUNKS: writing.append_chunks,
-            methods.DELETE_BEFORE: writing.delete_before,
-            methods.IS_DECIDED: deciding.is_decided,
-            methods.PREPARE: deciding.prepare,
-            methods.PREPARE_CHUNKS: deciding.prepare_chunks,
-            methods.COMMIT_BATCH: deciding.commit_batch,
-            methods.ABORT_BATCH: deciding.abort_batch,
-            methods.PREPARE_MESSAGE: deciding.prepare_message,
-            methods.END: deciding.end,
-            methods.LISTEN: deciding.listen,
-            methods.CHECK_BACK: deciding.check_back,
+            methods.TOPICS: read.topics,
+            methods.DESCRIBE: read.describe,
+            methods.OFFSETS: read.offsets,
+            methods.OFFSET_AT: read.offset_at,
+            methods.CONSUMER_OFFSETS: read.consumer_offsets,
+            methods.AWAIT: read.wait,
+            methods.PULL: read.pull,
+            methods.QUERY: read.query,
+            methods.MESSAGE: read.message,
+            methods.CREATE_TOPIC: write.create_topic,
+            methods.ADD_QUEUES: write.add_queues,
+            methods.DELETE_TOPIC: write.delete_topic,
+            methods.COMMIT_OFFSET: write.commit_offset,
+            methods.APPEND: write.append,
+            methods.APPEND_CHUNKS: write.append_chunks,
+            methods.DELETE_BEFORE: write.delete_before,
+            methods.IS_DECIDED: transactions.is_decided,
+            methods.PREPARE: transactions.prepare,
+            methods.PREPARE_CHUNKS: transactions.prepare_chunks,
+            methods.COMMIT_BATCH: transactions.commit_batch,
+            methods.ABORT_BATCH: transactions.abort_batch,
+            methods.PREPARE_MESSAGE: transactions.prepare_message,
+            methods.END: transactions.end,
+            methods.LISTEN: transactions.listen,
+            methods.CHECK_BACK: transactions.check_back,
         }
 
     def _hello(self, request: pb.HelloRequest, call: Call) -> pb.HelloReply:
@@ -165,7 +170,7 @@ class BrokerServer:
         )
 
     def _stats(self, request: pb.Empty, call: Call) -> pb.Stats:
-        """Return all numbers, to a caller that may administer the broker."""
+        """Return the numbers of store and server."""
         writer, commit = self._pool.writer, self.group_commit
         with self._pool.broker() as broker:
             numbers = store_numbers(broker.reader, broker.catalog)
@@ -189,7 +194,7 @@ def version() -> str:
 
 
 def server_options(settings: ServiceSettings) -> list[tuple[str, int]]:
-    """Return gRPC's own settings: how large messages may be, how dead connections are found."""
+    """Return gRPC's own settings: sizes of messages, number of calls, search for dead peers."""
     return [
         ("grpc.max_receive_message_length", settings.limits.request_bytes),
         ("grpc.max_send_message_length", settings.limits.reply_bytes),

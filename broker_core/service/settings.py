@@ -1,8 +1,8 @@
-"""What a server goes by: a broker.conf with Apache's names for Apache's settings, and ours.
+"""Settings of a server: a broker.conf with Apache's names for Apache's settings, and ours.
 
-Settings of the store are store/settings.py's; the rest is here, one row each. A name that neither
-knows is not an error, since a broker.conf has hundreds that mean nothing here, but it is told, with
-the nearest name that means something.
+Settings of the store are in store/settings.py; the others are here, one row of OPTIONS each. A name
+that neither knows is no error, since a broker.conf has hundreds that mean nothing here. It is
+logged as a warning, with the nearest name that is known.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """All settings of a server. `unknown` holds the names that mean nothing here."""
+    """All settings of a server. `unknown` holds names that neither table knows."""
 
     store: StoreSettings = field(default_factory=StoreSettings)
     listen: str = "127.0.0.1:8081"
@@ -52,7 +52,7 @@ class ServiceSettings:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | None) -> ServiceSettings:
-        """Return the settings of a broker.conf, or the defaults; ConfigError for a bad one."""
+        """Return the settings of a broker.conf, or defaults; raise ConfigError for a bad one."""
         if path is None:
             return cls()
         store = StoreSettings.load(path)
@@ -63,7 +63,7 @@ class ServiceSettings:
     def of(
         cls, texts: Mapping[str, str], origin: str, store: StoreSettings | None = None
     ) -> ServiceSettings:
-        """Return the settings of a mapping with the same names."""
+        """Return the settings of a mapping with a broker.conf's names."""
         values: dict[str, Any] = {"store": StoreSettings.load(texts) if store is None else store}
         for name, option in OPTIONS.items():
             if name not in texts:
@@ -92,23 +92,23 @@ class ServiceSettings:
 
     @property
     def commit_least_bytes(self) -> int:
-        """How many bytes in the pool are committed before the interval is over."""
+        """Bytes in the transient pool that are committed before the interval is over."""
         return self.commit_least_pages * PAGE_BYTES
 
     @property
     def limits(self) -> Limits:
-        """How much a client may send at once."""
+        """Bytes that a client may send at once."""
         return Limits(self.store.max_message_bytes, self.chunk_bytes, self.append_bytes)
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can connect."""
+        """True if only this machine can connect."""
         host = self.listen.rpartition(":")[0]
         return host in _LOOPBACK or host.startswith("127.")
 
     @property
     def is_secure(self) -> bool:
-        """Whether nobody can listen in, and everybody must say who they are."""
+        """True if connections are encrypted and every client is authenticated."""
         return bool(self.tls_cert and (self.credentials_file or self.tls_client_ca))
 
     def listening_at(self, address: str | None) -> ServiceSettings:
@@ -116,7 +116,7 @@ class ServiceSettings:
         return self if address is None else replace(self, listen=parse_listen(address))
 
     def warnings(self) -> list[str]:
-        """Return a line for each name that means nothing here."""
+        """Return a line for each unknown name."""
         lines = []
         known = sorted(KNOWN_NAMES | OPTIONS.keys())
         for name in self.unknown:
@@ -127,7 +127,7 @@ class ServiceSettings:
 
 
 def parse_listen(text: str) -> str:
-    """Check `host:port`; ConfigError if it is none. Port 0 lets the system choose."""
+    """Return `host:port`, checked; raise ConfigError if it is none. Port 0 is any free port."""
     match = _ADDRESS.match(text)
     if match is None or int(match[2]) > 65535:
         message = f"{text!r} is no address to listen at; give host:port, as in 127.0.0.1:8081."
@@ -200,4 +200,4 @@ OPTIONS: Mapping[str, _Option] = {
     "metricsListenAddress": _address("metrics_listen", "127.0.0.1:5557"),
 }
 IGNORED = frozenset({"brokerId", "brokerRole", "namesrvAddr", "storePathConsumeQueue"})
-"""What every broker.conf of Apache's has and what has nothing to say to a single core."""
+"""Names that every broker.conf of Apache's has and that a single broker does not use."""
