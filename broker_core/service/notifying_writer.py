@@ -55,7 +55,7 @@ class NotifyingWriter(StoreWriter):
             # A batch of several parts has no one buffer: its followers read the files.
             if self.arrivals.is_followed(queue) and len(batch.parts) == 1:
                 rows = groups.rows[groups.bounds[number] : groups.bounds[number + 1]]
-                self.arrivals.keep(queue, _piece(batch.parts[0].records, rows, queue_offsets))
+                self.arrivals.keep(queue, _arrived(batch.parts[0].records, rows, queue_offsets))
         self.arrivals.announce(groups.queues)
 
     def accept(self, batch: Batch) -> AppendResult:
@@ -82,7 +82,7 @@ class NotifyingWriter(StoreWriter):
         return max(0, self._session.tail.log_end - self._session.tail.durable_end)
 
 
-def _piece(
+def _arrived(
     records: EncodedRecords, rows: NDArray[np.int64], queue_offsets: NDArray[np.int64]
 ) -> ArrivedRecords:
     """Return some records of one queue, packed for the wire."""

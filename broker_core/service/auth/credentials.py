@@ -1,18 +1,18 @@
-r"""Credentials: who may connect, and what they may do, in a file that can be changed any time.
+r"""Credentials: users, their secrets and their rules, in a file that can be changed any time.
 
     {"users": [{"name": "etl",
                 "secret": "scrypt:16384:8:1:c2FsdA==:aGFzaA==",
                 "rules": [{"topics": "orders-*", "rights": ["publish", "subscribe"]}]}]}
 
-`secret` is what `rocketmq-broker hash-secret` prints: cost parameters, salt and scrypt hash, never
+`secret` is printed by `rocketmq-broker hash-secret`: cost parameters, salt and scrypt hash, never
 the secret itself. A client gives name and secret as accessKey and secretKey, or both as one token,
 `name.secret`. Rights are publish, subscribe and admin, which includes both; topics are a name or a
-pattern with `*`.
+pattern with `*`. They are asked for in auth/rights.py.
 
-The file is looked at again when it has changed, at most once a second. One that can't be read is
-told of in the log, and the last good one stays in force. Secrets are compared in constant time, and
-are neither kept nor shown; that a secret was right is remembered by a keyed hash of it, for scrypt
-is slow on purpose.
+The file is read again when it has changed, and looked at once a second at most. If it can't be read
+that is logged, and the last good one stays in force. Secrets are compared in constant time, and are
+neither kept nor shown. A secret that was right is remembered by a keyed hash of it, for scrypt is
+slow on purpose.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MAX_REMEMBERED = 10_000
 
 
 def hash_secret(secret: str, salt: bytes | None = None) -> str:
-    """Return what a credentials file holds for a secret."""
+    """Return a secret as a credentials file holds it."""
     chosen = os.urandom(16) if salt is None else salt
     hashed = _scrypt(secret, chosen, _COST, _BLOCK, _PARALLEL)
     return ":".join(
@@ -66,7 +66,7 @@ class HashedSecret:
 
     @classmethod
     def parse(cls, text: str) -> HashedSecret:
-        """Read what `hash_secret` wrote; ValueError if it is something else."""
+        """Parse a text of `hash_secret`; raise ValueError for any other."""
         scheme, cost, block, parallel, salt, hashed = text.split(":")
         found = cls(int(cost), int(block), int(parallel), _raw(salt), _raw(hashed))
         if scheme != _SCHEME or not 1 < found.cost <= _MAX_COST or not found.hashed:
@@ -75,25 +75,25 @@ class HashedSecret:
         return found
 
     def is_hash_of(self, secret: str) -> bool:
-        """Whether it was made from this secret; takes as long for a wrong one."""
+        """Tell whether it was made from this secret; takes as long for a wrong one."""
         found = _scrypt(secret, self.salt, self.cost, self.block, self.parallel)
         return hmac.compare_digest(found, self.hashed)
 
 
 _NOBODY = HashedSecret(_COST, _BLOCK, _PARALLEL, bytes(16), bytes(32))
-"""Compared with where there is no such name, so that a wrong name takes as long as a right one."""
+"""Compared with for an unknown name, so that a wrong name takes as long as a right one."""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One entry of the file."""
+    """One user of the file."""
 
     identity: UserIdentity
     secret: HashedSecret = field(repr=False)
 
 
 def parse_credentials(text: str, origin: str) -> dict[str, User]:
-    """Read a credentials file; ConfigError naming the user that makes no sense."""
+    """Parse a credentials file; raise ConfigError with the number of a user that makes no sense."""
     try:
         document = json.loads(text)
         entries: list[Mapping[str, Any]] = list(document["users"])
@@ -140,12 +140,12 @@ class Credentials:
         self._users = self._read()
 
     def identify(self, context: grpc.ServicerContext) -> UserIdentity:
-        """Return who calls; AuthenticationError for nobody, or for wrong credentials."""
+        """Return a caller's identity; raise AuthenticationError without right credentials."""
         name, secret = given_credentials(context.invocation_metadata())
         return self.check(name, secret)
 
     def check(self, name: str, secret: str) -> UserIdentity:
-        """Return the identity of a name and its secret; AuthenticationError if they are wrong."""
+        """Return the identity of a name; raise AuthenticationError for a wrong name or secret."""
         self._look_again()
         user = self._users.get(name)
         if user is not None and self._is_remembered(user, secret):
@@ -158,6 +158,7 @@ class Credentials:
         return user.identity
 
     def _mark(self, user: User, secret: str) -> bytes:
+        # The hash in the file is part of it: a secret that was changed there is not remembered.
         text = b"\0".join((user.identity.name.encode(), user.secret.hashed, secret.encode()))
         return hmac.digest(self._key, text, "sha256")
 
@@ -166,6 +167,7 @@ class Credentials:
 
     def _remember(self, user: User, secret: str) -> None:
         with self._lock:
+            # Wrong secrets are never remembered, so only valid users can fill this.
             if len(self._known) >= _MAX_REMEMBERED:
                 self._known.clear()
             self._known[self._mark(user, secret)] = None
@@ -197,7 +199,7 @@ class Credentials:
 
 
 def given_credentials(metadata: Any) -> tuple[str, str]:
-    """Return name and secret that a call carries; AuthenticationError if it carries none."""
+    """Return name and secret that a call carries; raise AuthenticationError if it has none."""
     given = {key: _decoded(value) for key, value in metadata or ()}
     name = given.get("x-rocketmq-access-key-bin", "")
     secret = given.get("x-rocketmq-secret-key-bin", "")

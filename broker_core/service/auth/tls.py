@@ -1,4 +1,4 @@
-"""TLS of the server: its certificate, and whose certificates clients must show."""
+"""TLS of the server: its certificate, and the authority of clients' certificates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def server_credentials(settings: ServiceSettings) -> grpc.ServerCredentials | None:
     """Return the TLS that the settings ask for, None for a plain port.
 
-    ConfigError if a file can't be read, or only half of what is needed is given.
+    Raise ConfigError if a file can't be read, or if the certificate or its key is missing.
     """
     if not (settings.tls_cert or settings.tls_key or settings.tls_client_ca):
         return None

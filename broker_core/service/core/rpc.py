@@ -1,8 +1,10 @@
-"""Calls: where gRPC ends and the broker begins.
+"""Calls: the boundary between gRPC and the handlers.
 
-Every handler is a plain function of a request and a Call. What it raises on purpose becomes a
-status with its detail (wire/status.py); anything else is a bug of ours, which is logged with its
-trace here, and here only, and which the client learns no more of than that it happened.
+A handler is a plain function of a request and a Call. The boundary identifies the caller, parses
+the request, asks for rights (auth/rights.py), runs the handler, and counts the call. An error that
+the broker raises on purpose becomes a status with its detail (wire/core/status.py). Any other error
+is a bug: it is logged here with its trace, and here only, and the client learns no more than that
+it happened.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ Handler = Callable[[Any, "Call"], Any]
 
 
 class Call:
-    """One call: who asks, how much time is left, whether they still wait."""
+    """One call: its caller, the time left, and whether the client still waits."""
 
     def __init__(self, context: grpc.ServicerContext, identity: UserIdentity) -> None:
         self._context = context
@@ -42,7 +44,7 @@ class Call:
 
     @property
     def is_active(self) -> bool:
-        """Whether the client still waits for the answer."""
+        """True while the client waits for the answer."""
         return bool(self._context.is_active())
 
     @property
@@ -53,7 +55,7 @@ class Call:
 
     @property
     def deadline_s(self) -> float | None:
-        """When the client gives up, on the monotonic clock."""
+        """Time at which the client gives up, on the monotonic clock; None if it never will."""
         left_s = self.left_s
         return None if left_s is None else time.monotonic() + left_s
 
@@ -61,24 +63,24 @@ class Call:
     def born_host(self) -> bytes | None:
         """The client's address as records carry it; None unless it is IPv4.
 
-        Without the port, which says nothing later on: so batches of several connections can be
+        Without the port, which means nothing later: so batches of several connections can be
         joined.
         """
         match = _IPV4_PEER.match(self._context.peer())
         return pack_host(str(ipaddress.IPv4Address(match[1])), 0) if match else None
 
     def when_over(self, callback: Callable[[], None]) -> None:
-        """Have something called when the call ends, however it does."""
+        """Call a function when the call ends, however it does."""
         if not self._context.add_callback(callback):
             callback()
 
 
 Observe = Callable[[Method, float, str], None]
-"""Told of every call that ended: which, after how many seconds, with which status."""
+"""Called for every call that ended: its method, seconds and status."""
 
 
 class Boundary:
-    """Makes gRPC handlers of ours."""
+    """Turns handlers of ours into gRPC's: identity, rights, errors, metrics."""
 
     def __init__(
         self, identify: Callable[[grpc.ServicerContext], UserIdentity], observe: Observe
@@ -121,7 +123,7 @@ class Boundary:
     ) -> Callable[[Any, grpc.ServicerContext], Iterator[Any]]:
         def answer(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
             started_s = time.perf_counter()
-            status = "CANCELLED"
+            status = "CANCELLED"  # stays so if gRPC closes this generator before its end
             try:
                 call = Call(context, self._identify(context))
                 replies: Iterable[Any] = handler(request, call)
@@ -162,13 +164,13 @@ def _parsed(method: Method, request: Any) -> Any:
 
 
 def code_name(error: Exception) -> str:
-    """Return the name of the status that an error becomes."""
+    """Return the name of the status code for an error."""
     code = code_of(error) if isinstance(error, BrokerError) else grpc.StatusCode.INTERNAL
     return str(code.name)
 
 
 def refuse(context: grpc.ServicerContext, method: Method, error: Exception) -> NoReturn:
-    """End a call with what went wrong."""
+    """End a call with an error's status and detail."""
     if not isinstance(error, BrokerError):
         log.error("event=bug method=%s", method.name, exc_info=error)
         error = BrokerError(

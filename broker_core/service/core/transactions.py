@@ -1,8 +1,8 @@
-"""What clients prepare and decide: transactions of messages and of batches.
+"""Handlers of transactions, of single messages and of batches, and check-back over the network.
 
 Messages that are to be prepared arrive as records, like any others; half messages are made of them
-here, and so is their commit. All of it may be asked for again after a lost answer: what was
-prepared twice is never named by a decision and is rolled back by check-back, and a decision is made
+here, and so is their commit. All of it may be retried after a lost answer: messages that were
+prepared twice are named by no decision and are rolled back by check-back, and a decision is made
 once.
 """
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from broker_core.wire.core.methods import Limits
 
 ASKED_AHEAD = 1024
-"""Questions that wait for a listener; what is beyond is asked again in a later round."""
+"""Questions that wait for one listener; those beyond are asked again in a later round."""
 
 
 class TransactionHandlers:
-    """Handlers of the calls about transactions."""
+    """Handlers of calls about transactions."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class TransactionHandlers:
     # Batches
 
     def is_decided(self, request: pb.Batch, call: Call) -> pb.IsDecided:
-        """Whether a batch is committed."""
+        """Tell whether a batch is committed."""
         with self._pool.broker() as broker:
             found = broker.transactions.is_batch_decided(unpack_batch(request))
         return pb.IsDecided(is_decided=found)
@@ -97,7 +97,7 @@ class TransactionHandlers:
         return pack_prepared(prepared)
 
     def commit_batch(self, request: pb.Decide, call: Call) -> pb.Outcome:
-        """Commit what receipts stand for, once."""
+        """Commit the half messages that receipts stand for, once."""
         with self._pool.broker() as broker:
             outcome = broker.transactions.commit_batch(
                 unpack_batch(request.batch),
@@ -109,7 +109,7 @@ class TransactionHandlers:
         return pb.Outcome(is_repeat=outcome.is_repeat, run=outcome.run)
 
     def abort_batch(self, request: pb.Decide, call: Call) -> pb.Empty:
-        """Roll back what receipts stand for."""
+        """Roll back the half messages that receipts stand for."""
         with self._pool.broker() as broker:
             broker.transactions.abort_batch(
                 unpack_batch(request.batch),
@@ -137,7 +137,7 @@ class TransactionHandlers:
         return pack_half(half)
 
     def end(self, request: pb.End, call: Call) -> pb.Empty:
-        """Decide one half message."""
+        """Commit one half message, or roll it back."""
         half = unpack_half(request.half)
         try:
             fate = LocalTransactionState(request.fate)
@@ -151,11 +151,11 @@ class TransactionHandlers:
     # Check-back
 
     def listen(self, request: pb.Listen, call: Call) -> Iterator[pb.Question]:
-        """Questions about half messages of a producer group, as they arise."""
-        return self._listeners.of(request.group, call)
+        """Yield questions about half messages of a producer group, as they arise."""
+        return self._listeners.listen(request.group, call)
 
     def check_back(self, request: pb.Empty, call: Call) -> pb.CheckBackReport:
-        """One round of check-back, now."""
+        """Run one round of check-back, now."""
         report = self._listeners.check_back()
         return pb.CheckBackReport(
             waiting=report.waiting,
@@ -167,10 +167,10 @@ class TransactionHandlers:
 
 
 class CheckBackListeners:
-    """Rounds of check-back, and the listeners who are asked in them. Thread-safe.
+    """Rounds of check-back, and the listeners that are asked in them. Thread-safe.
 
-    A listener is another process: it is sent the question, and answers with a call of its own,
-    later. Until then the fate is unknown, and a round does not wait for it.
+    A listener is another process: it is sent the question, and answers with an End call of its own,
+    later. Until then the state of the transaction is unknown, and a round does not wait for it.
     """
 
     def __init__(self, pool: BrokerPool) -> None:
@@ -180,7 +180,7 @@ class CheckBackListeners:
         self._listeners: dict[str, list[queue.Queue[pb.Question | None]]] = {}
 
     def check_back(self) -> CheckBackReport:
-        """Run one round now; none is needed where nothing was ever prepared."""
+        """Run one round now; do nothing in a store without half messages."""
         with self._rounds, self._pool.broker() as broker:
             if not broker.reader.queue_ids(HALF_TOPIC):
                 return CheckBackReport()
@@ -191,7 +191,7 @@ class CheckBackListeners:
             return broker.transactions.check_back()
 
     def ask(self, group: str, question: pb.Question) -> None:
-        """Send a question to one listener of a group, the one asked least lately."""
+        """Send a question to the listener of a group that was asked longest ago."""
         with self._lock:
             listeners = self._listeners.get(group, [])
             if not listeners:
@@ -202,15 +202,15 @@ class CheckBackListeners:
             chosen.put_nowait(question)
 
     def stop(self) -> None:
-        """Let all who listen look whether the broker is stopping."""
+        """Wake all Listen calls, so that they see that the broker is stopping."""
         with self._lock:
             everyone = [each for listeners in self._listeners.values() for each in listeners]
         for each in everyone:
             with suppress(queue.Full):
                 each.put_nowait(None)
 
-    def of(self, group: str, call: Call) -> Iterator[pb.Question]:
-        """Listen for a group until the call ends."""
+    def listen(self, group: str, call: Call) -> Iterator[pb.Question]:
+        """Yield the questions for one listener of a group until its call ends."""
         mine: queue.Queue[pb.Question | None] = queue.Queue(ASKED_AHEAD)
 
         def wake() -> None:
@@ -233,7 +233,7 @@ class CheckBackListeners:
 
 
 class _Relay:
-    """A listener that passes the question on; the answer comes by a call of its own."""
+    """A TransactionListener that passes questions on to listeners in other processes."""
 
     def __init__(self, listeners: CheckBackListeners, group: str) -> None:
         self._listeners = listeners
@@ -242,14 +242,14 @@ class _Relay:
     def execute_local_transaction(
         self, half: HalfMessage, body: bytes, properties: Mapping[str, str]
     ) -> LocalTransactionState:
-        """Nothing is executed here."""
+        """Return UNKNOWN: the producer executes its transaction itself."""
         del half, body, properties
         return LocalTransactionState.UNKNOWN
 
     def check_local_transaction(
         self, half: HalfMessage, body: bytes, properties: Mapping[str, str]
     ) -> LocalTransactionState:
-        """Pass the question on."""
+        """Pass the question on; return UNKNOWN, since the answer comes by a call of its own."""
         question = pb.Question(half=pack_half(half), body=body, properties=dict(properties))
         self._listeners.ask(self._group, question)
         return LocalTransactionState.UNKNOWN

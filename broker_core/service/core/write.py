@@ -1,4 +1,8 @@
-"""What clients change: messages, topics, consumer offsets."""
+"""Handlers of calls that write: messages, topics, consumer offsets.
+
+Rights are asked before a handler runs (auth/rights.py); those of an append once its topics are
+known, by admission.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ CLIENT_NAME_BYTES = 16
 
 
 class WriteHandlers:
-    """Handlers of the calls that change something."""
+    """Handlers of calls that change something."""
 
     def __init__(
         self,
@@ -68,6 +72,7 @@ class WriteHandlers:
                 f"limit; send them in parts."
             )
             raise IllegalMessageError(message)
+        # The head names the size: room is claimed before the other chunks are read off the wire.
         with self._group_commit.room(total, call.deadline_s):
             records = join_chunks(first, requests, total, call.born_host)
             placed = self._append_once(head, records, call)
@@ -85,14 +90,14 @@ class WriteHandlers:
         )
 
     def delete_before(self, request: pb.DeleteBefore, call: Call) -> pb.Offset:
-        """Delete whole commit-log files."""
+        """Delete whole commit-log files that end at or before an offset."""
         with self._pool.broker() as broker:
             return pb.Offset(offset=broker.delete_before(request.physical_offset))
 
     # Topics
 
     def create_topic(self, request: pb.CreateTopic, call: Call) -> pb.TopicInfo:
-        """Make a topic, for an administrator or, where that is on, for whoever sends to it."""
+        """Make a topic, for an administrator or, with autoCreateTopicEnable, for a sender."""
         if request.for_sending:
             return self._create_for_sending(request.topic)
         with self._pool.broker() as broker:
@@ -107,12 +112,12 @@ class WriteHandlers:
             return topic_message(broker.describe(topic))
 
     def add_queues(self, request: pb.AddQueues, call: Call) -> pb.TopicInfo:
-        """Let a topic have more queues."""
+        """Add queues to a topic."""
         with self._pool.broker() as broker:
             return topic_message(broker.add_queues(request.topic, request.total))
 
     def delete_topic(self, request: pb.Topic, call: Call) -> pb.Empty:
-        """Forget a topic."""
+        """Delete a topic; its records stay in the log."""
         with self._pool.broker() as broker:
             broker.delete_topic(request.topic)
         return pb.Empty()
@@ -120,7 +125,7 @@ class WriteHandlers:
     # Consumer offsets
 
     def commit_offset(self, request: pb.CommitOffset, call: Call) -> pb.Empty:
-        """Record where a group will read next."""
+        """Record the next offset of a consumer group."""
         name = request.broker_name if request.HasField("broker_name") else None
         with self._pool.broker() as broker:
             broker.commit_offset(
@@ -134,7 +139,7 @@ class WriteHandlers:
 
 
 def append_head(first: Chunk) -> pb.AppendHead:
-    """Return the head of an append; RequestError unless it makes sense."""
+    """Return the head of an append; raise RequestError unless it makes sense."""
     try:
         head = pb.AppendHead.FromString(bytes(first.head))
     except DecodeError as error:
@@ -151,7 +156,7 @@ def append_head(first: Chunk) -> pb.AppendHead:
 
 
 def attempt_of(head: pb.AppendHead) -> AppendAttempt:
-    """Return which append, for which time."""
+    """Return the name of an append and the number of the attempt."""
     request = head.request
     name = AppendName(request.client, request.sequence)
     return AppendAttempt(name, request.attempt, request.instance)
@@ -163,7 +168,7 @@ def join_chunks(
     total_bytes: int,
     born_host: bytes | None,
 ) -> Records:
-    """Return the records of all chunks of an append; RequestError unless they add up."""
+    """Return the records of all chunks of an append; raise RequestError unless they add up."""
     chunks = [first]
     held = len(first.records)
     for request in rest:
