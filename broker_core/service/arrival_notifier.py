@@ -160,7 +160,7 @@ class ArrivalNotifier:
 
     def announce(self, queues: Iterable[QueueKey]) -> None:
         """Wake all watches of these queues."""
-        # Before the lock is taken: most appends of a server that nobody follows end here.
+        # Before the lock is taken: on a server without waiting calls every append ends here.
         if not self._watches:
             return
         with self._lock:

@@ -122,18 +122,18 @@ class AppendDedup:
         # the next attempt tries again.
         try:
             found = self._found(attempt, records) if attempt.is_retry else None
-            placed = append() if found is None else found
-            self._remember(attempt.name, placed)
-            return placed
+            result = append() if found is None else found
+            self._remember(attempt.name, result)
+            return result
         finally:
             with self._lock:
                 self._doing.pop(attempt.name).set()
 
-    def _remember(self, name: AppendName, placed: AppendResult) -> None:
-        if not len(placed.sizes):
+    def _remember(self, name: AppendName, result: AppendResult) -> None:
+        if not len(result.sizes):
             return
         with self._lock:
-            self._done[name] = _Done(int(placed.physical_offsets[0]), len(placed.sizes))
+            self._done[name] = _Done(int(result.physical_offsets[0]), len(result.sizes))
             while len(self._done) > self._window:
                 self._done.popitem(last=False)
 

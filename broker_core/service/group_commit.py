@@ -57,14 +57,14 @@ _PAUSES = 4
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """One request on its way into the log, and its answer: `placed` or `error`."""
+    """One request on its way into the log, and its answer: `result` or `error`."""
 
     records: Records
     flush: str = "async"
     permit: Permit | None = None
     deadline_s: float | None = None
     batch: Batch | None = None
-    placed: AppendResult | None = None
+    result: AppendResult | None = None
     error: BaseException | None = None
 
     @property
@@ -110,8 +110,8 @@ class GroupCommit:
         self._queue.do(job)
         if job.error is not None:
             raise job.error
-        assert job.placed is not None
-        return job.placed
+        assert job.result is not None
+        return job.result
 
     # Room
 
@@ -176,15 +176,15 @@ class GroupCommit:
             batches.append(self._admitted(small))
         batch = Batch.join(batches)
         if any(job.flush == "sync" for job in group):
-            placed = self._pool.writer.append(batch, flush="sync")
+            result = self._pool.writer.append(batch, flush="sync")
         else:
-            placed = self._pool.writer.accept(batch)
+            result = self._pool.writer.accept(batch)
         self.groups += 1
         self.requests += len(group)
         first = 0
         # Slices in the order of the join: requests that were checked before, then the small ones.
         for job in (*ready, *small):
-            job.placed = placed.slice(first, first + len(job.records))
+            job.result = result.slice(first, first + len(job.records))
             first += len(job.records)
 
 

@@ -44,9 +44,9 @@ class NotifyingWriter(StoreWriter):
     ) -> AppendResult:
         """Append a batch as StoreWriter does, and announce it."""
         batch = self.as_batch(messages)
-        placed = super().append(batch, flush=flush, guard=guard)
-        self.announce(batch, placed.queue_offsets)
-        return placed
+        result = super().append(batch, flush=flush, guard=guard)
+        self.announce(batch, result.queue_offsets)
+        return result
 
     def announce(self, batch: Batch, queue_offsets: NDArray[np.int64]) -> None:
         """Wake calls that wait for messages of this batch, which can be read now."""

@@ -106,10 +106,10 @@ class PooledWriter(NotifyingWriter):
             size_bytes = int(batch.sizes.sum())
             if self._has_failed or self.held_bytes + size_bytes > self.pool_bytes:
                 return self.append(batch, flush="async")
-            placed = self._place(batch)
+            result = self._place(batch)
         if self.on_held is not None:
             self.on_held(self.held_bytes)
-        return placed
+        return result
 
     def _place(self, batch: Batch) -> AppendResult:
         tail = self._session.tail

@@ -1,1 +1,1 @@
-"""The client of our own server (`grpc://`): a broker somewhere else, used like one that is here."""
+"""The client of our own server (`grpc://`, `grpcs://`): the Broker protocol over gRPC."""

@@ -1,8 +1,8 @@
-"""The remote broker: the Broker protocol over gRPC.
+"""The broker behind gRPC: the Broker protocol (api.py) over a connection.
 
 Used like an embedded one, from any number of threads and processes. Connections belong to one
-process: after a fork the child makes its own. Filters run at the broker, before the network. What
-the broker raises is raised here, as the same error.
+process: after a fork the child makes its own. Filters run at the broker, before the network. An
+error that the broker raises is raised here with its class, message and numbers.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ if TYPE_CHECKING:
 
 
 def open_client(address: BrokerAddress, mode: str, **options: Any) -> GrpcBroker:
-    """Open the broker at a `grpc://` or `grpcs://` address; UnavailableError if none answers."""
+    """Open the broker at a grpc:// or grpcs:// address; raise UnavailableError if none answers."""
     broker = GrpcBroker(address, GrpcOptions.of(options), is_writable=mode == "rw")
     broker.greet()
     return broker
 
 
 class SharedIds:
-    """Unique ids for several threads, one at a time."""
+    """Unique message ids for several threads."""
 
     def __init__(self) -> None:
         self._ids = UniqueIds()
@@ -81,17 +81,21 @@ class SharedIds:
 
 
 class ProcessState(NamedTuple):
-    """Sockets, locks, names and caches of one process."""
+    """Sockets, locks, names and caches of one process: none may be used across a fork.
+
+    A child that used its parent's channel would mix its bytes with the parent's; one that used its
+    ids and its client's name would repeat them.
+    """
 
     pid: int
     connection: Connection
-    sender: Appender
+    appender: Appender
     topics: TopicCache
     unique_ids: SharedIds
 
     @classmethod
     def make(cls, address: BrokerAddress, options: GrpcOptions) -> ProcessState:
-        """Make it anew, for the process that calls."""
+        """Return new state for the process that calls."""
         connection = Connection(address, options)
         return cls(
             os.getpid(), connection, Appender(connection), TopicCache(connection), SharedIds()
@@ -114,7 +118,7 @@ class GrpcBroker(Closing):
         return self._parsed.text
 
     def greet(self) -> None:
-        """Make sure that a broker answers, soon."""
+        """Raise UnavailableError unless a broker answers soon."""
         patience_ms = min(self._options.connect_ms, self._options.retry_ms)
         self._here.connection.greeting(patience_ms)
 
@@ -126,7 +130,7 @@ class GrpcBroker(Closing):
     @property
     def _here(self) -> ProcessState:
         if self._made.pid != os.getpid():
-            # Not closed: sockets and locks are the parent's, which goes on using them.
+            # The old state is not closed: its sockets and locks are the parent's, which uses them.
             self._made = ProcessState.make(self._parsed, self._options)
         return self._made
 
@@ -142,7 +146,7 @@ class GrpcBroker(Closing):
             raise RequestError(message)
 
     def stats(self) -> dict[str, str | int]:
-        """Return what the broker holds and does, by name."""
+        """Return the numbers of the broker's store and server, by name."""
         reply = self._call(methods.STATS, pb.Empty())
         return {"store": reply.store, **reply.numbers}
 
@@ -153,11 +157,11 @@ class GrpcBroker(Closing):
         return list(self._call(methods.TOPICS, pb.Empty()).topics)
 
     def describe(self, topic: str) -> TopicInfo:
-        """Return what there is to know of a topic."""
+        """Return the description of a topic."""
         return self._here.topics.ask(topic)
 
     def create_topic(self, topic: str, queues: int = 4, *, exist_ok: bool = False) -> TopicInfo:
-        """Make a topic; TopicExistsError unless `exist_ok`, which leaves one as it is."""
+        """Make a topic; raise TopicExistsError unless `exist_ok`, which leaves one as it is."""
         self._require_writable()
         request = pb.CreateTopic(topic=topic, queues=queues, exist_ok=exist_ok)
         return self._here.topics.change(methods.CREATE_TOPIC, request)
@@ -169,7 +173,7 @@ class GrpcBroker(Closing):
         return self._here.topics.change(methods.ADD_QUEUES, request)
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic, its queues and groups' offsets in it; its records stay in the log."""
+        """Delete a topic, its queues and groups' offsets in it; its records stay in the log."""
         self._require_writable()
         self._here.topics.forget(topic)
         self._call(methods.DELETE_TOPIC, pb.Topic(topic=topic))
@@ -183,7 +187,7 @@ class GrpcBroker(Closing):
     def wait(
         self, known: Mapping[QueueRef, LogicalOffset], timeout_ms: int
     ) -> dict[QueueRef, tuple[LogicalOffset, LogicalOffset]]:
-        """Return what a topic's queues hold as soon as one of them has more than is known.
+        """Return (min, max) of a topic's queues as soon as one of them goes beyond `known`.
 
         All queues must be of one topic. After `timeout_ms` they are returned as they are.
         """
@@ -204,7 +208,7 @@ class GrpcBroker(Closing):
         return LogicalOffset(self._call(methods.OFFSET_AT, request).offset)
 
     def consumer_offsets(self, group: str, topic: str) -> dict[QueueRef, LogicalOffset]:
-        """Return where a group will read next; queues it never read are absent."""
+        """Return the next offsets of a group; queues that it never read are absent."""
         reply = self._call(methods.CONSUMER_OFFSETS, pb.Group(group=group, topic=topic))
         return {
             QueueRef(topic, reply.broker_name, queue.queue_id): LogicalOffset(queue.offset)
@@ -220,7 +224,7 @@ class GrpcBroker(Closing):
         *,
         broker_name: str | None = None,
     ) -> None:
-        """Record durably where a group will read next."""
+        """Record the next offset of a group, durably."""
         self._require_writable()
         request = pb.CommitOffset(
             group=group, topic=topic, queue_id=queue_id, offset=offset, broker_name=broker_name
@@ -252,7 +256,7 @@ class GrpcBroker(Closing):
         batch_rows: int = DEFAULT_BATCH_ROWS,
         batch_bytes: int = DEFAULT_BATCH_BYTES,
     ) -> Iterator[ColumnBatch]:
-        """Return some columns of a range; the broker decodes, and nothing else is sent."""
+        """Return some columns of a range; the broker decodes, and only they are sent."""
         require_batch_limits(batch_rows, batch_bytes)
         request = pb.Pull(batch_rows=batch_rows, batch_bytes=batch_bytes, columns=columns)
         return pull_columns(self._here.connection, wanted, message_filter, request)
@@ -264,7 +268,7 @@ class GrpcBroker(Closing):
         *,
         message_filter: MessageFilter | None = None,
     ) -> Iterator[FrameBatch]:
-        """Return the messages of a queue from `start` on, and those that come, without an end."""
+        """Return the messages of a queue from `start` on, without an end, as they come."""
         wanted = OffsetRange(queue, LogicalOffset(start), LogicalOffset(start))
         return pull(self._here.connection, wanted, message_filter, pb.Pull(follow=True))
 
@@ -322,9 +326,9 @@ class GrpcBroker(Closing):
         sharding_key: str | None = None,
         delay_level: int = 0,
     ) -> SendResult:
-        """Append one message and return where it lies.
+        """Append one message and return its queue and offsets.
 
-        A delayed one lies in the schedule topic until it is due. Messages of several threads share
+        A delayed one is in the schedule topic until it is due. Messages of several threads share
         requests, so that many senders are faster than one.
         """
         self._require_writable()
@@ -358,30 +362,31 @@ class GrpcBroker(Closing):
             store_host=greeting.store_host,
         )
         try:
-            spot = here.sender.append_shared(single_bytes(record, greeting))
+            appended = here.appender.append_shared(single_bytes(record, greeting))
         except (RequestError, TopicNotFoundError):
+            # The topic may have been deleted, or made anew with fewer queues.
             here.topics.forget(topic)
             raise
         return SendResult(
             topic=record.topic,
             broker_name=greeting.broker_name,
-            queue_id=spot.queue_id,
-            queue_offset=LogicalOffset(spot.queue_offset),
+            queue_id=appended.queue_id,
+            queue_offset=LogicalOffset(appended.queue_offset),
             msg_id=unique_key,
-            offset_msg_id=offset_id(greeting.store_host, spot.physical_offset),
-            physical_offset=PhysicalOffset(spot.physical_offset),
+            offset_msg_id=offset_id(greeting.store_host, appended.physical_offset),
+            physical_offset=PhysicalOffset(appended.physical_offset),
         )
 
     def append(
         self, messages: MessageBatch, *, flush: str | None = None, wants_places: bool = True
     ) -> AppendResult:
-        """Append a batch in one go; all of it or nothing."""
+        """Append a batch; all of it or nothing."""
         self._require_writable()
         if self._here.connection.greeting().creates_topics:
             for topic in messages.topics:
                 self._writable(topic)
         parcel = self._parcel(messages)
-        return self._here.sender.append(parcel, flush, wants_places=wants_places)
+        return self._here.appender.append(parcel, flush, wants_places=wants_places)
 
     def _parcel(self, messages: MessageBatch) -> Parcel:
         greeting = self._here.connection.greeting()
@@ -406,17 +411,18 @@ class GrpcBroker(Closing):
             return queue_id
         if sharding_key:
             return index_hash(java_hash(sharding_key)) % info.write_queues
+        # Not locked: two threads that take one turn only send to the same queue.
         self._turn += 1
         return self._turn % info.write_queues
 
     @property
     def transactions(self) -> GrpcTransactions:
-        """The broker's transactions; RequestError if it was opened for reading."""
+        """The broker's transactions; raises RequestError if it was opened for reading."""
         self._require_writable()
         return GrpcTransactions(self._here.connection, self._parcel)
 
     def delete_before(self, physical_offset: int) -> int:
-        """Delete whole commit-log files that end at or before an offset; the new log minimum."""
+        """Delete whole commit-log files that end at or before an offset; return the log's min."""
         self._require_writable()
         request = pb.DeleteBefore(physical_offset=physical_offset)
         return int(self._call(methods.DELETE_BEFORE, request).offset)

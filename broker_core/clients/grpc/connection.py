@@ -1,8 +1,8 @@
-"""Connection: one gRPC channel, calls with a deadline, and repeats after a break.
+"""Connection: one gRPC channel, calls with a deadline, and retries after a break.
 
-A call that fails because the broker can't be reached is repeated, with pauses that grow, until
-`retry_ms` is over, if asking twice changes nothing more than asking once. After each break the
-broker is greeted anew: it may have been started with other settings.
+A call that fails because the broker can't be reached is retried, with pauses that grow, until
+`retry_ms` is over, if its method is idempotent (wire/core/methods.py). After each break the broker
+is greeted again: it may have been restarted with other settings, or be another one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_WORDS = 200
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What a broker said of itself."""
+    """A broker's reply to Hello: its name, this run of it, its limits."""
 
     broker_name: str
     instance: bytes
@@ -53,7 +53,7 @@ class Connection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close` was called."""
+        """True after `close`."""
         return self._is_closed
 
     def close(self) -> None:
@@ -65,12 +65,12 @@ class Connection:
             channel.close()
 
     def greeting(self, patience_ms: int | None = None) -> Greeting:
-        """Return what the broker said of itself when it was greeted last."""
+        """Return the broker's last greeting; ask for one after a break."""
         known = self._greeting
         return self.retry(self._greet, patience_ms) if known is None else known
 
     def call(self, method: Method, request: Any, *, timeout_s: float | None = None) -> Any:
-        """Ask and wait for the answer; repeated after a break where that does no harm."""
+        """Ask and return the answer; retry after a break if the method is idempotent."""
 
         def ask() -> Any:
             self.greeting()
@@ -79,7 +79,7 @@ class Connection:
         return self.retry(ask) if method.is_idempotent else ask()
 
     def ask(self, method: Method, request: Any, *, timeout_s: float | None = None) -> Any:
-        """Ask once."""
+        """Ask once and return the answer."""
         with self.translated():
             return self._stub(method)(
                 request,
@@ -88,13 +88,13 @@ class Connection:
             )
 
     def stream(self, method: Method, request: Any) -> Iterator[bytes]:
-        """Ask once for an answer in pieces; no deadline, for it may be long. `cancel` ends it."""
+        """Ask once and return the replies as a stream, without a deadline. `cancel` ends it."""
         with self.translated():
             replies: Iterator[bytes] = self._stub(method)(request, metadata=self.options.metadata())
             return replies
 
     def retry(self, ask: Callable[[], Answer], patience_ms: int | None = None) -> Answer:
-        """Ask until there is an answer, an error that repeating can't help, or no time left."""
+        """Ask until there is an answer, an error other than UnavailableError, or no time left."""
         patience_ms = self.options.retry_ms if patience_ms is None else patience_ms
         deadline = Deadline.after_ms(patience_ms)
         backoff = Backoff()
@@ -108,19 +108,19 @@ class Connection:
                 backoff.pause(deadline)
 
     def forget(self) -> None:
-        """Greet the broker again before the next call: it may be another one now."""
+        """Drop the greeting, so that the broker is greeted before the next call."""
         self._greeting = None
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Let gRPC's errors leave the block as ours."""
+        """Raise gRPC's errors in the block as errors of ours."""
         try:
             yield
         except grpc.RpcError as error:
             raise self.error_of(error) from error
 
     def error_of(self, error: grpc.RpcError) -> BrokerError:
-        """Return what went wrong: the broker's own error, or what gRPC says of the connection."""
+        """Return the broker's own error, or one for gRPC's words about the connection."""
         for key, value in error.trailing_metadata() or ():
             if key == DETAIL_KEY:
                 return error_of(value)
@@ -177,8 +177,8 @@ class Connection:
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1000),
-            ("grpc.enable_retries", 0),
-            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.enable_retries", 0),  # retries are ours: appends number their attempts
+            ("grpc.use_local_subchannel_pool", 1),  # else brokers of one address share a socket
         ]
         if self.options.tls_server_name is not None:
             options.append(("grpc.ssl_target_name_override", self.options.tls_server_name))
@@ -191,4 +191,4 @@ class Connection:
 
 _ANY_BYTES = 64 << 20
 _ANY_APPEND_BYTES = 1 << 30
-"""No broker's limits are higher; what it takes it says when it is greeted."""
+"""The highest limits that a broker can have: its own are known once it was greeted."""

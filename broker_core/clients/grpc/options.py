@@ -1,4 +1,4 @@
-"""What a client is told when it is opened: timeouts, TLS, credentials."""
+"""Options of a grpc:// broker: timeouts, TLS, credentials."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LOOPBACK = ("127.", "localhost:", "[::1]:")
 class GrpcOptions:
     """Options of a `grpc://` broker. Secrets are not shown by `repr`.
 
-    `timeout_ms` is for one call; `retry_ms` is for how long a call is repeated when the broker
-    can't be reached, so that a restart of it goes unnoticed. Opening is not repeated for longer
-    than `connect_ms`: the address may be wrong.
+    `timeout_ms` is the deadline of one call. A call is retried for `retry_ms` while the broker
+    can't be reached, so that a restart of it goes unnoticed. Opening is retried for `connect_ms` at
+    most: the address may be wrong.
     """
 
     timeout_ms: int = 30_000
@@ -38,7 +38,7 @@ class GrpcOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> GrpcOptions:
-        """Read options; ConfigError naming one that does not exist."""
+        """Return options of a mapping; raise ConfigError for one that does not exist."""
         known = {each.name for each in fields(cls)}
         for name in given:
             if name not in known:
@@ -56,11 +56,11 @@ class GrpcOptions:
 
     @property
     def has_credentials(self) -> bool:
-        """Whether there is anything to tell the broker about who asks."""
+        """True if calls carry credentials."""
         return self.token is not None or self.access_key is not None
 
     def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
-        """Return what every call carries to say who asks."""
+        """Return the metadata with credentials that every call carries."""
         if self.token is not None:
             return (("authorization", f"Bearer {self.token}"),)
         if self.access_key is not None:
@@ -73,7 +73,7 @@ class GrpcOptions:
     def channel_credentials(self, address: BrokerAddress) -> grpc.ChannelCredentials | None:
         """Return the TLS of a grpcs:// address, None for a plain one.
 
-        AuthenticationError if secrets would travel in plain text to another machine.
+        Raise AuthenticationError if secrets would travel in plain text to another machine.
         """
         if address.kind is BrokerKind.REMOTE_TLS:
             return grpc.ssl_channel_credentials(

@@ -1,8 +1,8 @@
-"""Pulling a range: chunks that are fetched ahead, and a stream that goes on after a break.
+"""Pulling a range: chunks that are fetched ahead, and a stream that is resumed after a break.
 
-The broker sends as fast as the client takes; gRPC holds what is under way, a few chunks at most, so
-the network works while a batch is being decoded. When the connection breaks, the rest of the range
-is asked for again, from where the last whole chunk ended.
+The broker sends as fast as the client takes; gRPC holds a few chunks at most, so the network works
+while a batch is being decoded. When the connection breaks, the rest of the range is asked for
+again, from the end of the last whole chunk: no message is skipped, none comes twice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def pull(
     message_filter: MessageFilter | None,
     request: pb.Pull,
 ) -> Iterator[FrameBatch]:
-    """Return the messages of a range; `request` says how, and is filled in with what."""
+    """Yield the messages of a range; queue, range and filter are put into `request`."""
     for chunk in _chunks(connection, wanted, message_filter, request):
         yield chunk.frames(wanted.queue, connection.address.text)
 
@@ -47,9 +47,9 @@ def pull_columns(
     message_filter: MessageFilter | None,
     request: pb.Pull,
 ) -> Iterator[ColumnBatch]:
-    """The same as columns, those that `request` names; decoded here if the broker did not.
+    """Yield the columns of a range that `request` names; decoded here if the broker did not.
 
-    What is the same for the whole queue, or follows from the offset, does not travel.
+    Columns with one value for the whole queue, or that follow from the offset, do not travel.
     """
     columns, queue = tuple(request.columns), wanted.queue
     asked = _asked(columns, is_dense=message_filter is None)
@@ -65,7 +65,7 @@ def pull_columns(
 
 
 def _asked(columns: Sequence[str], *, is_dense: bool) -> list[str]:
-    """The columns that the broker has to send, one at least: they tell how many rows there are."""
+    """Return the columns that the broker has to send, one at least: they tell the row count."""
     known = {"topic", "brokerName", "queueId"} | ({"queueOffset"} if is_dense else set())
     return [name for name in columns if name not in known] or list(columns[:1])
 
@@ -73,7 +73,10 @@ def _asked(columns: Sequence[str], *, is_dense: bool) -> list[str]:
 def _completed(
     sent: Mapping[str, pa.Array], columns: Sequence[str], queue: QueueRef, next_offset: int
 ) -> pa.RecordBatch:
-    """The columns that were sent, and those that are known; no offset was left out then."""
+    """Return the columns that were sent and those that are known, in the caller's order.
+
+    `queueOffset` is only left out where nothing is filtered: then offsets have no gaps.
+    """
     count = len(next(iter(sent.values())))
     known: dict[str, Callable[[], pa.Array]] = {
         "topic": lambda: repeated(queue.topic, count),
@@ -117,6 +120,7 @@ def _resumed(connection: Connection, wanted: OffsetRange, request: pb.Pull) -> I
             for chunk in _once(connection, left, request):
                 left = replace(left, start=LogicalOffset(chunk.next_offset))
                 yield chunk
+                # Progress was made, and the caller may have taken long: time begins anew.
                 deadline = Deadline.after_ms(connection.options.retry_ms)
                 backoff.reset()
         except UnavailableError:

@@ -169,7 +169,7 @@ class Appender:
 
     def _send_group(self, group: Sequence[_Single]) -> None:
         try:
-            placed = self.append(_joined([each.raw for each in group]))
+            result = self.append(_joined([each.raw for each in group]))
         except UnavailableError as error:
             # The outcome is unknown. Under new names each could be appended a second time.
             for each in group:
@@ -183,9 +183,9 @@ class Appender:
                 self._send_group([each])
         else:
             rows = zip(
-                placed.queue_ids.tolist(),
-                placed.queue_offsets.tolist(),
-                placed.physical_offsets.tolist(),
+                result.queue_ids.tolist(),
+                result.queue_offsets.tolist(),
+                result.physical_offsets.tolist(),
                 strict=True,
             )
             for each, row in zip(group, rows, strict=True):

@@ -1,4 +1,4 @@
-"""Topics as the broker described them lately: a sender needs to know their queues."""
+"""Descriptions of topics, cached: a sender needs to know their queues and rights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from broker_core.wire.core.methods import Method
 
 FRESH_S = 30.0
-"""As long as RocketMQ's clients go by a route before they ask again."""
+"""Age at which a description is asked for again; RocketMQ's clients keep a route as long."""
 
 
 class TopicCache:
@@ -26,14 +26,14 @@ class TopicCache:
         self._known: dict[str, tuple[float, TopicInfo]] = {}
 
     def known(self, topic: str) -> TopicInfo:
-        """Return a topic's description, at most half a minute old."""
+        """Return a topic's description, at most 30 s old."""
         held = self._known.get(topic)
         if held is not None and time.monotonic() - held[0] < FRESH_S:
             return held[1]
         return self.ask(topic)
 
     def known_to_sender(self, topic: str) -> TopicInfo:
-        """Return a topic's description; one that is not there is made, if the broker does that."""
+        """Return a topic's description; create the topic if it is missing and the broker may."""
         try:
             return self.known(topic)
         except TopicNotFoundError:
@@ -42,18 +42,18 @@ class TopicCache:
             return self.change(CREATE_TOPIC, pb.CreateTopic(topic=topic, for_sending=True))
 
     def ask(self, topic: str) -> TopicInfo:
-        """Return a topic's description as it is now; TopicNotFoundError if there is none."""
+        """Return a topic's description as it is now; raise TopicNotFoundError without a topic."""
         self.forget(topic)
         return self.change(DESCRIBE, pb.Topic(topic=topic))
 
     def change(self, method: Method, request: Any) -> TopicInfo:
-        """Make a call that answers with a topic's description."""
+        """Make a call that answers with a topic's description, and return that."""
         info = _topic_info(self._connection.call(method, request))
         self._known[info.name] = (time.monotonic(), info)
         return info
 
     def forget(self, topic: str) -> None:
-        """Ask the next time."""
+        """Drop a description, so that it is asked for next time."""
         self._known.pop(topic, None)
 
 

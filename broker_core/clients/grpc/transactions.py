@@ -1,7 +1,7 @@
-"""Transactions over gRPC: messages are made here, half messages and decisions by the broker.
+"""Transactions over gRPC: messages are encoded here; the broker makes half messages and decides.
 
-Everything but `end` may be asked for again after a lost answer, and is: what was prepared twice is
-never named by a decision and is rolled back, and a batch is decided once.
+Every call but `end` is retried after a lost answer: messages that were prepared twice are named by
+no decision and are rolled back, and a batch is decided once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 DECISION_S = 600.0
-"""A decision takes as long as its batch is large; the broker goes on with it in any case."""
+"""Deadline of a decision. It takes longer the larger its batch; the broker finishes it anyway."""
 
 
 class GrpcTransactions:
@@ -55,7 +55,7 @@ class GrpcTransactions:
     # Batches
 
     def is_batch_decided(self, batch: BatchRef) -> bool:
-        """Whether a batch, or a later one of its owner, is committed: it need not be prepared."""
+        """Tell whether a batch, or a later one of its owner, is committed."""
         reply = self._connection.call(methods.IS_DECIDED, pack_batch(batch))
         return bool(reply.is_decided)
 
@@ -104,7 +104,7 @@ class GrpcTransactions:
         keep: bool = True,
         flush: str | None = None,
     ) -> BatchOutcome:
-        """Commit what some attempts prepared; once, however often it is asked for."""
+        """Commit the messages that some attempts prepared, once, however often it is asked."""
         request = _decide(batch, receipts, flush)
         request.run, request.keep = run, keep
         attempts = 0
@@ -115,14 +115,15 @@ class GrpcTransactions:
             return self._connection.ask(methods.COMMIT_BATCH, request, timeout_s=DECISION_S)
 
         reply = self._connection.retry(ask)
-        # A repeat of this very call, whose first answer got lost, is not what the caller repeats.
+        # If this call was retried, its own first attempt may have committed the batch. Then the
+        # run is the caller's, and the batch is no repeat to the caller.
         is_own = attempts > 1 and reply.run == run
         return BatchOutcome(is_repeat=reply.is_repeat and not is_own, run=reply.run)
 
     def abort_batch(
         self, batch: BatchRef, receipts: Sequence[Receipt], *, flush: str | None = None
     ) -> None:
-        """Roll back what some attempts prepared; a batch that is committed stays committed."""
+        """Roll back the messages that some attempts prepared; a committed batch stays so."""
         request = _decide(batch, receipts, flush)
         self._connection.call(methods.ABORT_BATCH, request, timeout_s=DECISION_S)
 
@@ -163,7 +164,7 @@ class GrpcTransactions:
         threading.Thread(target=asked.run, name=f"listen-{group}", daemon=True).start()
 
     def check_back(self) -> CheckBackReport:
-        """Look after all half messages that are open: one round, now."""
+        """Run one round of check-back over all open half messages, now."""
         reply = self._connection.call(methods.CHECK_BACK, pb.Empty(), timeout_s=DECISION_S)
         return CheckBackReport(
             reply.waiting, reply.finished, reply.rolled_back, reply.asked, reply.given_up
@@ -171,7 +172,7 @@ class GrpcTransactions:
 
 
 class _Listening:
-    """A group's listener at work: waits for listeners, answers them, comes back after a break."""
+    """A group's listener in its thread: answers questions, and listens again after a break."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""Users: who they are, how they prove it, and what they may do."""
+"""Users of a server: their identities and rights, their credentials, and TLS."""

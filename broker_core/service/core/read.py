@@ -217,8 +217,8 @@ class ReadHandlers:
         yield from self._packed(frames)
 
     def _packed(self, frames: FrameBatch) -> Iterator[bytes]:
-        for piece in frames.cut(self._limits.chunk_bytes, MOST_ROWS):
-            yield pack_frames(piece)
+        for part in frames.cut(self._limits.chunk_bytes, MOST_ROWS):
+            yield pack_frames(part)
 
 
 def topic_message(info: TopicInfo) -> pb.TopicInfo:

@@ -204,8 +204,8 @@ class CheckBackListeners:
     def stop(self) -> None:
         """Wake all Listen calls, so that they see that the broker is stopping."""
         with self._lock:
-            everyone = [each for listeners in self._listeners.values() for each in listeners]
-        for each in everyone:
+            calls = [each for listeners in self._listeners.values() for each in listeners]
+        for each in calls:
             with suppress(queue.Full):
                 each.put_nowait(None)
 

@@ -75,8 +75,8 @@ class WriteHandlers:
         # The head names the size: room is claimed before the other chunks are read off the wire.
         with self._group_commit.room(total, call.deadline_s):
             records = join_chunks(first, requests, total, call.born_host)
-            placed = self._append_once(head, records, call)
-            return pack_append_result(placed.slice(0, 0) if head.without_places else placed)
+            result = self._append_once(head, records, call)
+            return pack_append_result(result.slice(0, 0) if head.without_places else result)
 
     def _append_once(self, head: pb.AppendHead, records: Records, call: Call) -> AppendResult:
         job = Job(

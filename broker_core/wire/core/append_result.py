@@ -1,15 +1,17 @@
-"""Where an appended batch lies, as the answer to an append.
+"""The reply to an append: offsets, sizes and queues of its messages (types.AppendResult).
 
 Integers are little-endian, so that the arrays can be used as they are.
 
     0   magic             u32   "RMQP"
     4   version           u32   1
     8   count             u64   N messages
-    16  store_timestamp   i64   milliseconds since 1970, of all of them
+    16  store_timestamp   i64   milliseconds since 1970, one for all of them
     24  queue_offsets     i64   N of them
         physical_offsets  i64   N of them
         sizes             i32   N of them
         queue_ids         i32   N of them
+
+N is 0 for an append with `without_places`.
 """
 
 from __future__ import annotations
@@ -27,22 +29,22 @@ HEAD = struct.Struct("<IIQq")
 ROW_BYTES = 8 + 8 + 4 + 4
 
 
-def pack_append_result(placed: AppendResult) -> bytes:
-    """Return the answer for a batch."""
-    head = HEAD.pack(MAGIC, VERSION, len(placed.sizes), placed.store_timestamp_ms)
+def pack_append_result(result: AppendResult) -> bytes:
+    """Return the reply for a batch."""
+    head = HEAD.pack(MAGIC, VERSION, len(result.sizes), result.store_timestamp_ms)
     return b"".join(
         (
             head,
-            placed.queue_offsets.astype("<i8").data,
-            placed.physical_offsets.astype("<i8").data,
-            placed.sizes.astype("<i4").data,
-            placed.queue_ids.astype("<i4").data,
+            result.queue_offsets.astype("<i8").data,
+            result.physical_offsets.astype("<i8").data,
+            result.sizes.astype("<i4").data,
+            result.queue_ids.astype("<i4").data,
         )
     )
 
 
 def unpack_append_result(message: bytes) -> AppendResult:
-    """Take an answer apart; RequestError unless all of it adds up."""
+    """Return the result in a reply; raise RequestError unless all of it adds up."""
     if len(message) < HEAD.size:
         raise _refused(message)
     magic, version, count, store_ms = HEAD.unpack_from(message)

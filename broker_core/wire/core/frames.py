@@ -1,4 +1,4 @@
-"""Frame batches on the wire: records as they lie in the log, behind a small fixed head.
+"""Chunks: frame batches on the wire, records as they lie in the log behind a small fixed head.
 
 One gRPC message is one chunk. Integers are little-endian, so that the arrays can be used as they
 are; the records are RocketMQ's own, big-endian as always.
@@ -17,13 +17,17 @@ are; the records are RocketMQ's own, big-endian as always.
         offsets       i64   N of them; absent if DENSE: first_offset, first_offset + 1, ...
         records       R     one after another
 
-With COLUMNS there are no records but columns of N of them (columns.py); sizes and offsets are
-absent.
+With the flag COLUMNS there are columns of N records in place of the records: sizes and offsets are
+absent, and R is the length of one Arrow record batch (the encapsulated message of Arrow's IPC
+format, without its schema). Half of a record is of no use to most readers: its fixed part, ids,
+properties that are not read. A reader that names columns gets only those. A broker that does not
+know the wish sends records, and the reader decodes them itself.
 
 A chunk is checked as a whole before anything in it is used: its parts must add up to its length,
-and the sizes to R. What the records say of themselves is checked by whoever uses them. Nothing of
-it is stored. The version is raised by a change that older peers would misread; new flags must be
-refused by those who do not know them.
+and the sizes to R. The contents of records are checked by the code that uses them. Columns are
+checked in full when they are unpacked: offsets that lead out of their buffers would be followed by
+the reader. Nothing of a chunk is stored. The version is raised by a change that older peers would
+misread; unknown flags are refused.
 """
 
 from __future__ import annotations
@@ -56,13 +60,13 @@ Raw = bytes | memoryview
 
 
 class Flag(IntFlag):
-    """What is special about a chunk."""
+    """Properties of a chunk."""
 
     DENSE = 1
     VERIFY = 2  # body checksums are to be checked by the reader
     MIXED = 4  # records of several queues, as a query finds them
     MORE = 8  # an append goes on in the next chunk
-    COLUMNS = 16  # an Arrow record batch in place of records; sent only to who asks for columns
+    COLUMNS = 16  # an Arrow record batch in place of records, for a reader that asked for columns
 
 
 _KNOWN = int(Flag.DENSE | Flag.VERIFY | Flag.MIXED | Flag.MORE | Flag.COLUMNS)
@@ -84,7 +88,7 @@ class Chunk:
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """Where each record begins in `records`."""
+        """Positions in `records` at which each record begins."""
         return starts_of(self.sizes)
 
     def frames(self, queue: QueueRef | None, name: str) -> FrameBatch:
@@ -102,14 +106,14 @@ class Chunk:
 
 
 def starts_of(sizes: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Where records of these sizes begin that lie one after another."""
+    """Return the positions of records of these sizes that lie one after another."""
     starts = np.zeros(len(sizes), dtype=np.int64)
     np.cumsum(sizes[:-1], out=starts[1:])
     return starts
 
 
 def pack_frames(frames: FrameBatch) -> bytes:
-    """One chunk with the records of a batch: the one copy on their way to the network."""
+    """Return one chunk with the records of a batch: their only copy on the way to the network."""
     flags = Flag.VERIFY if frames.verify else Flag(0)
     if frames.queue is None:
         flags |= Flag.MIXED
@@ -117,7 +121,7 @@ def pack_frames(frames: FrameBatch) -> bytes:
 
 
 def join_packed(messages: Sequence[bytes]) -> bytes:
-    """One chunk with the records of several, which go on where the one before ends."""
+    """Return one chunk with the records of several, each of which begins where the last ends."""
     if len(messages) == 1:
         return messages[0]
     chunks = [unpack(message) for message in messages]
@@ -134,14 +138,14 @@ def join_packed(messages: Sequence[bytes]) -> bytes:
 def pack_records(
     head: bytes, sizes: NDArray[np.int32], records: Raw, *, has_more: bool = False
 ) -> bytes:
-    """One chunk of records on their way into the log, which have no offsets yet."""
+    """Return one chunk of records on their way into the log, which have no offsets yet."""
     nowhere = np.zeros(len(sizes), dtype=np.int64)
     flags = Flag.DENSE | (Flag.MORE if has_more else Flag(0))
     return _pack(flags, head, sizes, nowhere, records, 0)
 
 
 def unpack(message: bytes) -> Chunk:
-    """Take a chunk apart; RequestError unless all of it adds up."""
+    """Return a chunk's parts, uncopied; raise RequestError unless all of it adds up."""
     if len(message) < HEAD.size:
         raise _refused(f"it has {len(message)} bytes, a head alone takes {HEAD.size}")
     fixed = HEAD.unpack_from(message)
@@ -206,7 +210,7 @@ def _is_dense(offsets: NDArray[np.int64]) -> bool:
 
 
 def _contiguous(frames: FrameBatch) -> memoryview:
-    """The records one after another; copied only where something else lies between them."""
+    """Return the records one after another; copied only if other bytes lie between them."""
     if not len(frames):
         return memoryview(b"")
     starts, ends = frames.starts, frames.starts + frames.sizes
@@ -226,9 +230,9 @@ def _refused(why: str) -> RequestError:
 
 
 def pack_columns(frames: FrameBatch, columns: Sequence[str], chunk_bytes: int) -> Iterator[bytes]:
-    """The columns of a batch in chunks of at most so many bytes.
+    """Yield the columns of a batch in chunks of at most `chunk_bytes`.
 
-    A single record whose columns take more, as an inflated body can, is sent as it is stored.
+    A single record whose columns take more, as an inflated body can, is sent as a record.
     """
     name = frames.queue.broker_name if frames.queue else ""
     yield from _packed(decode(frames, columns, name), frames, chunk_bytes)
@@ -243,8 +247,8 @@ def _packed(rows: pa.RecordBatch, frames: FrameBatch, chunk_bytes: int) -> Itera
     else:
         half = len(frames) // 2
         for start, stop in ((0, half), (half, len(frames))):
-            piece = frames.piece(start, stop)
-            yield from _packed(rows.slice(start, stop - start), piece, chunk_bytes)
+            part = frames.piece(start, stop)
+            yield from _packed(rows.slice(start, stop - start), part, chunk_bytes)
 
 
 def _pack_rows(rows: pa.RecordBatch, next_offset: int) -> bytes:
@@ -255,7 +259,7 @@ def _pack_rows(rows: pa.RecordBatch, next_offset: int) -> bytes:
 
 
 def unpack_columns(chunk: Chunk, columns: Sequence[str]) -> pa.RecordBatch:
-    """The columns of a chunk that has them; RequestError if they are not what was asked for."""
+    """Return the columns of a chunk with COLUMNS; raise RequestError for any other columns."""
     try:
         rows = pa.ipc.read_record_batch(pa.py_buffer(chunk.records), schema_of(columns))
         rows.validate(full=True)

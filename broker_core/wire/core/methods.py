@@ -1,7 +1,7 @@
-"""Every call of the broker service: its path, its shape, and what goes in and out.
+"""Every call of the broker service: its path, shape, request and reply; and limits of sizes.
 
 The one table that server and client are both made from. Bulk data has the codec RAW: gRPC hands the
-bytes through, and frames.py or placement.py take them apart without a copy.
+bytes through, and frames.py or append_result.py take them apart without a copy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEAD_BYTES = 64 << 10
 
 
 class Shape(Enum):
-    """How many messages go in and come out."""
+    """A call by which of request and reply is a stream; values are gRPC's names."""
 
     UNARY = "unary_unary"
     REPLIES = "unary_stream"
@@ -36,7 +36,7 @@ class Shape(Enum):
 
 @dataclass(frozen=True)
 class Codec:
-    """From a value to bytes and back."""
+    """A pair of functions from a value to bytes and back."""
 
     serialize: Callable[[Any], bytes]
     parse: Callable[[bytes], Any]
@@ -55,7 +55,10 @@ def _messages(kind: type[Message]) -> Codec:
 
 @dataclass(frozen=True)
 class Method:
-    """One call. `is_idempotent`: asking twice changes nothing more than asking once."""
+    """One call. `is_idempotent`: it may be retried, as twice changes no more than once.
+
+    An append is idempotent by its name (service/dedup.py).
+    """
 
     name: str
     request: Codec
@@ -65,7 +68,7 @@ class Method:
 
     @property
     def path(self) -> str:
-        """The name by which gRPC knows it."""
+        """Path of the call in gRPC."""
         return f"/{SERVICE}/{self.name}"
 
 
@@ -139,7 +142,10 @@ METHODS: tuple[Method, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes of one body, of the records in one chunk, of the records in one append."""
+    """Limits in bytes: of one body, of the records in a chunk, of the records in an append.
+
+    A server says them in its Hello; both ends derive gRPC's own limits from them.
+    """
 
     message_bytes: int = MAX_BODY_BYTES
     chunk_bytes: int = 4 * _MEGABYTE
@@ -147,12 +153,12 @@ class Limits:
 
     @property
     def request_bytes(self) -> int:
-        """The largest message that a server needs to take: a chunk, or one record alone."""
+        """Bytes of the largest request: a chunk, or one record alone."""
         return self._with_arrays(self.chunk_bytes)
 
     @property
     def reply_bytes(self) -> int:
-        """The largest message that a client needs to take: a chunk, or a large append's answer."""
+        """Bytes of the largest reply: a chunk, or the offsets of a large append."""
         rows = self.append_bytes // _SMALLEST_RECORD_BYTES
         return max(self._with_arrays(self.chunk_bytes), rows * ROW_BYTES + _HEAD_BYTES)
 

@@ -1,9 +1,9 @@
 """Errors and gRPC status codes: one table each way.
 
-A broker's error travels as a status code, for whoever knows only gRPC, and as an ErrorDetail in the
-trailing metadata, from which our client makes the same error again: same class, same message, same
-numbers. Codes that come without a detail are gRPC's own words (no connection, deadline, a proxy in
-between) and have a table of their own.
+A broker's error travels as a status code, for clients that know only gRPC, and as an ErrorDetail in
+the trailing metadata, from which our client makes the error again with its class, message and
+numbers. Codes without a detail come from gRPC itself (no connection, deadline, a proxy in between)
+and have a table of their own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TO_CODE: dict[type[errors.BrokerError], grpc.StatusCode] = {
     errors.PermissionDeniedError: Code.PERMISSION_DENIED,
     errors.UnavailableError: Code.UNAVAILABLE,
 }
-"""Which code each error has; exact classes, so that a new one can't be forgotten."""
+"""Code of each error. Every class has a row, which a test checks: none can be forgotten."""
 
 FROM_CODE: dict[grpc.StatusCode, type[errors.BrokerError]] = {
     Code.OK: errors.BrokerError,
@@ -68,7 +68,7 @@ FROM_CODE: dict[grpc.StatusCode, type[errors.BrokerError]] = {
     Code.UNAVAILABLE: errors.UnavailableError,
     Code.DATA_LOSS: errors.StorageError,
 }
-"""What a code means that comes without a detail."""
+"""Error for each code that comes without a detail."""
 
 _BY_NAME = {kind.__name__: kind for kind in TO_CODE}
 _NUMBERS: dict[type[errors.BrokerError], tuple[str, ...]] = {
@@ -79,12 +79,12 @@ _NUMBERS: dict[type[errors.BrokerError], tuple[str, ...]] = {
 
 
 def code_of(error: errors.BrokerError) -> grpc.StatusCode:
-    """Return the status code of an error; one of a class of its own has that of its parent."""
+    """Return the status code of an error; a class without a row has its parent's."""
     return TO_CODE[_known(error)]
 
 
 def detail_of(error: errors.BrokerError) -> bytes:
-    """Return what the client needs to make the error again."""
+    """Return the ErrorDetail from which the client makes the error again."""
     kind = _known(error)
     return pb.ErrorDetail(
         condition=kind.__name__,
@@ -95,7 +95,7 @@ def detail_of(error: errors.BrokerError) -> bytes:
 
 
 def error_of(detail: bytes) -> errors.BrokerError:
-    """Make the error again; one of a condition that is not known here is a BrokerError."""
+    """Return the error of an ErrorDetail; a BrokerError for an unknown condition."""
     parsed = pb.ErrorDetail.FromString(detail)
     kind = _BY_NAME.get(parsed.condition, errors.BrokerError)
     arguments: list[Any] = [parsed.message]
@@ -107,7 +107,7 @@ def error_of(detail: bytes) -> errors.BrokerError:
 
 
 def foreign_error(code: grpc.StatusCode, words: str) -> errors.BrokerError:
-    """Return the error for a status that no broker of ours has explained."""
+    """Return the error for a status without a detail."""
     return FROM_CODE[code](words)
 
 

@@ -1,4 +1,4 @@
-"""Transactions' values as they travel, both ways."""
+"""Transactions on the wire: batches, receipts and half messages (types.py), packed and unpacked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker_core.wire.core import broker_pb2 as pb
 
 
 def pack_batch(batch: BatchRef) -> pb.Batch:
-    """Return a batch's name as it travels."""
+    """Return the wire message of a batch's name."""
     return pb.Batch(owner=batch.owner, name=batch.name, number=batch.number)
 
 
@@ -24,7 +24,7 @@ def unpack_batch(message: pb.Batch) -> BatchRef:
 
 
 def pack_prepared(prepared: Prepared) -> pb.Prepared:
-    """Return what one call prepared as it travels."""
+    """Return the wire message of what one call prepared."""
     return pb.Prepared(start=prepared.start, end=prepared.end, since=prepared.since)
 
 
@@ -36,7 +36,7 @@ def unpack_prepared(message: pb.Prepared) -> Prepared:
 
 
 def pack_receipt(receipt: Receipt) -> pb.Receipt:
-    """Return a receipt as it travels."""
+    """Return the wire message of a receipt."""
     return pb.Receipt(
         batch=pack_batch(receipt.batch),
         attempt=receipt.attempt,
@@ -54,7 +54,7 @@ def unpack_receipt(message: pb.Receipt) -> Receipt:
 
 
 def pack_half(half: HalfMessage) -> pb.HalfMessage:
-    """Return a half message's handle as it travels."""
+    """Return the wire message of a half message's handle."""
     return pb.HalfMessage(
         topic=half.topic,
         queue_id=half.queue_id,
