@@ -1,1 +1,1 @@
-"""The broker as a server: the same core behind gRPC, for many clients at once."""
+"""The broker as a server: one store behind gRPC, for many clients at once."""

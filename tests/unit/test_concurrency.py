@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from broker_core.concurrency import compute_beside, let_come, map_ahead, run_ahead
+from broker_core.concurrency import GroupQueue, compute_beside, let_come, map_ahead, run_ahead
 
 
 def raising(error: Exception) -> Callable[[], None]:
@@ -225,3 +225,59 @@ class Growing:
     def __len__(self) -> int:
         self.looks += 1
         return min(self.looks, self._until)
+
+
+class Served:
+    """A queue whose first group is held until the others wait behind it."""
+
+    def __init__(self, *, most_bytes: int = 100, error: Exception | None = None) -> None:
+        self.groups: list[list[int]] = []
+        self.errors: list[Exception] = []
+        self._error = error
+        self._began, self._go = threading.Event(), threading.Event()
+        self._queue = GroupQueue(
+            self._serve, lambda item: item, most_bytes=most_bytes, pause_s=0, pauses=1
+        )
+
+    def _serve(self, group: Sequence[int]) -> None:
+        self._began.set()
+        assert self._go.wait(30)
+        self.groups.append(list(group))
+        if self._error is not None and len(group) > 1:
+            raise self._error
+
+    def _do(self, item: int) -> None:
+        try:
+            self._queue.do(item)
+        except ValueError as error:
+            self.errors.append(error)
+
+    def run(self, *items: int) -> list[list[int]]:
+        threads = [threading.Thread(target=self._do, args=(item,)) for item in items]
+        threads[0].start()
+        assert self._began.wait(30)
+        for waiting, thread in enumerate(threads[1:], 1):
+            thread.start()
+            while len(self._queue) < waiting:
+                pass
+        self._go.set()
+        for thread in threads:
+            thread.join(30)
+        return self.groups
+
+
+def test_items_that_wait_together_are_served_together_and_in_order() -> None:
+    assert Served().run(1, 2, 3, 4) == [[1], [2, 3, 4]]
+
+
+def test_a_group_ends_before_its_limit_but_has_one_item() -> None:
+    assert Served(most_bytes=5).run(1, 2, 3, 9, 1) == [[1], [2, 3], [9], [1]]
+
+
+def test_an_error_of_a_group_is_raised_for_each_of_its_items() -> None:
+    error = ValueError("no")
+    served = Served(error=error)
+
+    served.run(1, 2, 3)
+
+    assert served.errors == [error, error]
