@@ -78,7 +78,7 @@ class Admitted:
             topic = route.topics[code]
             if self.fields is not None and topic == SCHEDULE_TOPIC:
                 here = rows.start + np.flatnonzero(codes == code)
-                found |= _destinations(self.fields, here)
+                found |= _real_topics(self.fields, here)
             else:
                 found.add(topic)
         return found
@@ -103,7 +103,7 @@ def admit(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted:
     store_host = broker.writer.settings.store_host
     _check_flags(fields, store_host)
     _check_bodies(fields, broker.writer.settings.max_message_bytes)
-    route = _route(fields)
+    route = _destinations(fields)
     for code, topic in enumerate(route.topics):
         rows = np.flatnonzero(route.topic_codes == code)
         _check_topic(broker, fields, topic, route.queue_ids[rows], rows)
@@ -156,7 +156,7 @@ def _check_bodies(fields: RecordFields, limit: int) -> None:
         raise IllegalMessageError(message)
 
 
-def _route(fields: RecordFields) -> Destinations:
+def _destinations(fields: RecordFields) -> Destinations:
     """Return the topics and queues that the records name."""
     queue_ids = fields.integer("queueId").astype(np.int32)
     if fields.topic is not None:
@@ -177,7 +177,7 @@ def _check_topic(
 ) -> None:
     """Raise unless the messages of one topic, those in `rows`, may be sent there."""
     if topic == SCHEDULE_TOPIC:
-        for name in _destinations(fields, rows):
+        for name in _real_topics(fields, rows):
             broker.require_writable(name)
     elif is_reserved_topic(topic):
         message = f"A client can't append messages in topic {topic!r}."
@@ -186,7 +186,7 @@ def _check_topic(
         broker.require_writable(topic, int(queue_ids.min()), int(queue_ids.max()))
 
 
-def _destinations(fields: RecordFields, rows: NDArray[np.intp]) -> set[str]:
+def _real_topics(fields: RecordFields, rows: NDArray[np.intp]) -> set[str]:
     """Return the real topics of delayed messages, those in `rows`."""
     frames = replace(fields.frames.select(rows), verify=False)
     column = property_columns(frames, [REAL_TOPIC])[REAL_TOPIC]

@@ -43,7 +43,7 @@ from broker_core.codec.frames import FrameBatch
 from broker_core.codec.property_names import UNIQ_KEY
 from broker_core.codec.record import Record, decode_record
 from broker_core.errors import CorruptRecordError, OffsetRangeError, UnavailableError
-from broker_core.types import AppendResult
+from broker_core.types import AppendResult, PhysicalOffset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -81,7 +81,7 @@ class AppendAttempt(NamedTuple):
 class _Done(NamedTuple):
     """An append in the log: `records` of them from a physical offset on, one after another."""
 
-    physical_offset: int
+    physical_offset: PhysicalOffset
     records: int
 
 
@@ -133,7 +133,9 @@ class AppendDedup:
         if not len(result.sizes):
             return
         with self._lock:
-            self._done[name] = _Done(int(result.physical_offsets[0]), len(result.sizes))
+            self._done[name] = _Done(
+                PhysicalOffset(int(result.physical_offsets[0])), len(result.sizes)
+            )
             while len(self._done) > self._window:
                 self._done.popitem(last=False)
 

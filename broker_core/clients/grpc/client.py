@@ -43,7 +43,6 @@ from broker_core.types import (
     ColumnBatch,
     LogicalOffset,
     OffsetRange,
-    PhysicalOffset,
     QueueRef,
     SendResult,
     TopicInfo,
@@ -371,10 +370,10 @@ class GrpcBroker(Closing):
             topic=record.topic,
             broker_name=greeting.broker_name,
             queue_id=appended.queue_id,
-            queue_offset=LogicalOffset(appended.queue_offset),
+            queue_offset=appended.queue_offset,
             msg_id=unique_key,
             offset_msg_id=offset_id(greeting.store_host, appended.physical_offset),
-            physical_offset=PhysicalOffset(appended.physical_offset),
+            physical_offset=appended.physical_offset,
         )
 
     def append(

@@ -40,7 +40,7 @@ from broker_core.codec.record import encode_record
 from broker_core.concurrency import GroupQueue
 from broker_core.errors import IllegalMessageError, UnavailableError
 from broker_core.retry import Backoff, Deadline
-from broker_core.types import AppendResult
+from broker_core.types import AppendResult, LogicalOffset, PhysicalOffset
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core.append_result import unpack_append_result
 from broker_core.wire.core.frames import pack_records
@@ -85,8 +85,8 @@ class AppendedMessage(NamedTuple):
     """Queue and offsets of one message that was appended."""
 
     queue_id: int
-    queue_offset: int
-    physical_offset: int
+    queue_offset: LogicalOffset
+    physical_offset: PhysicalOffset
 
 
 def single_bytes(record: Record, greeting: Greeting) -> bytes:
