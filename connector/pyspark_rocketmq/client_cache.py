@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from broker_core import errors as core
 from broker_core.api import LocalBroker
@@ -19,9 +19,8 @@ from pyspark_rocketmq.options.parsers import Secret
 
 if TYPE_CHECKING:
     from broker_core.api import Broker
+    from broker_core.types import Mode
     from pyspark_rocketmq.options.options import ClientOptions
-
-Mode = Literal["r", "rw"]
 
 _cached: dict[tuple[int, ClientOptions, Mode], Broker] = {}
 

@@ -26,6 +26,7 @@ from broker_core.codec.decode import DEFAULT_COLUMNS
 from broker_core.codec.legal_names import check_group
 from broker_core.errors import AddressError, FilterSyntaxError, InvalidNameError
 from broker_core.filter.pipeline import MessageFilter
+from broker_core.types import Flush
 from pyspark_rocketmq.errors import option_errors, sink_errors
 from pyspark_rocketmq.options import names
 from pyspark_rocketmq.options.parsers import Secret
@@ -54,7 +55,6 @@ from pyspark_rocketmq.plan.subscription import Assigned, Pattern, Subscription, 
 from pyspark_rocketmq.source.schema import PROPERTIES, parse_columns
 
 Delivery = Literal["exactly-once", "at-least-once"]
-Flush = Literal["async", "sync"]
 
 _NOT_ON_A_CLUSTER = (
     "a RocketMQ cluster commits a transaction again whenever it is asked to, so a replayed batch "

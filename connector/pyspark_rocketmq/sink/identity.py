@@ -2,8 +2,9 @@
 
 Spark tells tasks, through local properties, the query id and the batch id. Both are in the
 checkpoint, so a restarted query that replays a batch has the ids of the first time; only the run
-id is new. The broker keeps one decision per identity: a task of a replay finds it and stores
-nothing (task.py), and the driver's commit is answered "already done" (commit.py).
+id is new. Batch ids of a query only grow, so the broker keeps the newest decision of each query and
+`txnName`: a task of a replay finds the batch decided and stores nothing (task.py), and the driver's
+commit is answered "already done" (commit.py).
 
 | write | batch is known by | replayed with the same batch id |
 | --- | --- | --- |

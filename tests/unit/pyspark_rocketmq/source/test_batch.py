@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 
 from broker_core.api import Broker
 from broker_core.errors import UnavailableError
+from broker_core.types import Mode
 from pyspark_rocketmq import client_cache
 from pyspark_rocketmq.options.options import ClientOptions, SourceOptions
 from pyspark_rocketmq.source.batch import RocketMQPushdownReader, RocketMQReader
@@ -79,7 +80,7 @@ class Opening:
         monkeypatch.setattr(client_cache, "open_client", self)
         monkeypatch.setattr(client_cache, "_cached", {})
 
-    def __call__(self, client: ClientOptions, mode: client_cache.Mode = "r") -> Broker:
+    def __call__(self, client: ClientOptions, mode: Mode = "r") -> Broker:
         self.count += 1
         broker = self._open(client, mode)
         if self.count <= self._failures:
