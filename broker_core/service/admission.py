@@ -100,6 +100,7 @@ def admit(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted:
     starts = starts_of(sizes)
     nowhere = np.zeros(len(sizes), dtype=np.int64)
     fields = _located(FrameBatch(data, starts, sizes, nowhere, name=_NAME, verify=True))
+    # Structure and checksums are checked now, by `verify`: what follows may trust positions.
     store_host = broker.writer.settings.store_host
     _check_flags(fields, store_host)
     _check_bodies(fields, broker.writer.settings.max_message_bytes)

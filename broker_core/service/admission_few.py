@@ -73,6 +73,7 @@ def admit_few(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted |
     settings = broker.writer.settings
     if is_v6(settings.store_host):
         return None
+    # A copy that can be written to: hosts are put in here, offsets when the batch is placed.
     data = bytearray().join(request.data.data for request in requests)
     sizes = [size for request in requests for size in request.sizes.tolist()]
     starts, at = [], 0
@@ -125,6 +126,7 @@ def _plain(data: bytearray, start: int, size: int, limit: int) -> _Plain | None:
     topic = data[topic_at + 1 : properties_at].decode("utf-8", "replace")
     if topic in (HALF_TOPIC, SCHEDULE_TOPIC) or is_reserved_topic(topic):
         return None
+    # Last but for the properties: the checksum reads the whole body, the others a few bytes.
     if body_crc(memoryview(data)[start + layout.BODY : topic_at]) != crc:
         return None
     properties = parse_properties(memoryview(data)[properties_at + 2 : end])

@@ -157,9 +157,10 @@ def unpack(message: bytes) -> Chunk:
     is_dense = bool(flags & Flag.DENSE)
     sizes_at = HEAD.size + _padded(head_bytes)
     if flags & Flag.COLUMNS:
-        count = 0
+        count = 0  # N counts rows of the Arrow batch, which has neither sizes nor offsets here
     offsets_at = sizes_at + _padded(4 * count)
     records_at = offsets_at + (0 if is_dense else 8 * count)
+    # Python's integers do not overflow: lengths that a peer made up can't wrap to a valid sum.
     if records_at + record_bytes != len(message):
         raise _refused(f"its parts take {records_at + record_bytes} bytes, it has {len(message)}")
     sizes = np.frombuffer(message, dtype="<i4", count=count, offset=sizes_at)
@@ -214,6 +215,7 @@ def _contiguous(frames: FrameBatch) -> memoryview:
     if not len(frames):
         return memoryview(b"")
     starts, ends = frames.starts, frames.starts + frames.sizes
+    # A queue that was written alone lies in the log without gaps: its records are one view.
     if bool((starts[1:] == ends[:-1]).all()):
         return frames.buffer[int(starts[0]) : int(ends[-1])].data
     gathered = gather_spans(Spans(frames.buffer, starts, frames.sizes.astype(np.int64)))
@@ -245,6 +247,7 @@ def _packed(rows: pa.RecordBatch, frames: FrameBatch, chunk_bytes: int) -> Itera
     elif len(frames) <= 1:
         yield pack_frames(frames)
     else:
+        # Halves, not a computed count: sizes of rows in columns can differ widely.
         half = len(frames) // 2
         for start, stop in ((0, half), (half, len(frames))):
             part = frames.piece(start, stop)
