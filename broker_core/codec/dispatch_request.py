@@ -170,6 +170,7 @@ def join_requests(parts: Sequence[DispatchRequests]) -> DispatchRequests:
     """Return the requests of all parts, in order; there must be at least one part."""
     if len(parts) == 1:
         return parts[0]
+    # A topic of several parts is listed several times: codes need to be right, not smallest.
     firsts = np.cumsum([0, *(len(part.sizes) for part in parts[:-1])]).tolist()
     codes = np.cumsum([0, *(len(part.topics) for part in parts[:-1])]).astype(np.int32)
     return DispatchRequests(
@@ -216,7 +217,7 @@ def _hashes(
     index_keys = IndexKeys(topics, codes, _are_indexed(located))
     index_keys.add_unique(unique)
     index_keys.add_keys(keys)
-    if index_tags:
+    if index_tags:  # hashed once: as an index key the tag only moves behind `topic#T#`
         index_keys.add_tags(tags, tag_hashes)
     return _Hashes(tags_codes, *index_keys.in_put_order())
 
@@ -249,7 +250,7 @@ def _hashes_compiled(
     if values is not None and all(_lack(column, PROPERTY_SEPARATOR) for column in values):
         are_single = _lack(values[DISPATCH_PROPERTIES.index(KEYS)], KEY_SEPARATOR)
         found = hash_values(values, are_single, *rest)
-    elif len(located.buffer) >= BLOCK_BYTES:
+    elif len(located.buffer) >= BLOCK_BYTES:  # the search reads whole blocks
         data, starts, lengths = arguments.spans(*_texts(located))
         found = hash_properties(
             data,
@@ -310,6 +311,7 @@ def _put_deliver_times(
     levels = [_level(text) for text in values]
     delayed = np.flatnonzero(np.array(levels, dtype=np.int64) > 0)
     last = len(delay_levels)
+    # As RocketMQ: a level above the last one is the last one, and without levels it is 1 s.
     waits = [1000 * delay_levels[min(levels[at], last) - 1] if last else 1000 for at in delayed]
     tags_codes[rows[delayed]] = stored[rows[delayed]] + np.array(waits, dtype=np.int64)
 

@@ -76,6 +76,7 @@ class EncodedRecords:
                 store_timestamp_ms,
             )
             return
+        # A view with an item at every byte: one assignment writes a field of all records.
         longs = sliding(self.buffer, ">i8")
         longs[self.starts + layout.QUEUE_OFFSET] = queue_offsets
         longs[self.starts + layout.PHYSICAL_OFFSET] = physical_offsets
@@ -140,6 +141,8 @@ def encode(
     """
     keep_freed_memory()
     bodies, topics = spans_of(messages.bodies), StoredTopics(messages.topics)
+    # Limits and sizes first: a batch is refused before a byte is written, and every record has its
+    # position before it is written, so that the kernel fills one buffer in any order.
     _check_limits(messages, bodies.lengths, max_message_bytes)
     sizes = _sizes(messages, bodies, topics)
     starts = np.cumsum(sizes) - sizes
@@ -175,6 +178,7 @@ def _encode_joined(
         properties.joined(),
         _NOTHING,  # the last argument is the separator
     )
+    # Gaps are joined as a column before each record; the last one has no record behind it.
     buffer = writable(joined)
     if gaps is None or not gaps[-1]:
         return buffer
@@ -273,6 +277,7 @@ def _headers(
 
 def _stored_flags(messages: MessageBatch) -> NDArray[np.int32] | int:
     """Return SYSFLAG with the bits that say how wide the hosts are, whatever the caller set."""
+    # The hosts decide, not the caller: readers derive every position behind them from these bits.
     widths = layout.SysFlag.BORN_HOST_V6 if is_v6(messages.born_host) else 0
     widths |= layout.SysFlag.STORE_HOST_V6 if is_v6(messages.store_host) else 0
     return (messages.sys_flags & ~layout.HOSTS_V6_MASK) | int(widths)

@@ -113,6 +113,7 @@ def encode_records(
         at = starts[row]
         length = body_lengths[row]
         copy(out, at, template, 0, fixed)
+        # Offsets and store time are zeros of the template until `patch_records` writes them.
         store_i32(out, at, sizes[row])
         store_i32(out, at + layout.MAGIC, magics[codes[row]])
         crc = crc32(body_data, body_starts[row], length)
@@ -129,6 +130,7 @@ def encode_records(
         at = put_topic(out, at + length, topics, codes[row])
         store_i16(out, at, properties_lengths[row])
         at += 2
+        # Literal, value, literal, value, ..., literal: the text is joined where it belongs.
         for number in range(count):
             at = put_bytes(out, at, text, ends[number], ends[number + 1] - ends[number])
             data, value_starts, lengths = columns[number]

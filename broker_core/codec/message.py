@@ -75,6 +75,7 @@ def message_properties(
     for name, value in ours.items():
         if any(mark in value for mark in (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR)):
             raise _illegal(topic, f"has a separator (0x01, 0x02) in {name}")
+    # An entry without a value does not exist for any reader, so none is written.
     return {name: value for name, value in ours.items() if value} | dict(properties or {})
 
 
@@ -117,6 +118,7 @@ def single_record(
     if not len(body):
         raise _illegal(topic, "has no body; RocketMQ's clients refuse empty messages")
     stored = dict(properties)
+    # As RocketMQ does: the real destination waits in the properties until delivery.
     if delay_level:
         stored |= {DELAY: str(delay_level), REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
         topic, queue_id = SCHEDULE_TOPIC, delay_level - 1

@@ -81,9 +81,11 @@ def copy_originals(
         at = starts[row]
         length = header_bytes[row] + body_lengths[row]
         copy(out, at, data, record_starts[row], length)
+        # Offsets and store time are still the original's: `EncodedRecords.patch` writes them.
         store_i32(out, at, sizes[row])
         store_i32(out, at + layout.MAGIC, magics[codes[row]])
         store_i32(out, at + layout.QUEUE_ID, queue_ids[row])
+        # Bits that tell the hosts' widths and the compression stay: hosts and body are copied.
         flags = load_i32(data, record_starts[row] + layout.SYS_FLAG)
         store_i32(out, at + layout.SYS_FLAG, (flags & keep) | put)
         body = at + header_bytes[row]

@@ -40,11 +40,13 @@ Records of one queue lie far apart where records of others lie between them: the
 prefetcher does not find them, and each would be waited for.
 """
 
+# Intrinsics can't run as Python: to the door this is a missing Numba, and the twins do the work.
 if numba.config.DISABLE_JIT:
     message = "Numba is told not to compile (NUMBA_DISABLE_JIT)"
     raise ImportError(message, name="numba")
 
 
+# Beside the kernels themselves: positions of fields are constants in them.
 _SHARED = (Path(__file__), Path(__file__).resolve().parent.parent / "codec" / "layout.py")
 
 
@@ -72,6 +74,7 @@ def kernel(result: Any, *arguments: Any) -> Callable[[Function], Function]:
     compile_now = numba.njit(result(*arguments), cache=True, nogil=True, error_model="numpy")
 
     def ready(function: Function) -> Function:
+        # Numba names its cache files after the qualified name.
         function.__qualname__ += f"_{_VERSION}"
         compiled: Function = compile_now(function)
         return compiled
@@ -98,6 +101,7 @@ def _loading(width: int, number: Any, *, swap: bool) -> Any:
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             word = ir.IntType(8 * width)
             address = _address(context, builder, signature.args[0], *values)
+            # Fields of records lie at any address: align=1.
             found = builder.load(builder.bitcast(address, word.as_pointer()), align=1)
             return builder.bswap(found) if swap else found
 

@@ -56,6 +56,7 @@ def is_worth(rows: int) -> bool:
 
 def is_loaded() -> bool:
     """Return True if kernels are loaded already, so that they pay for any batch."""
+    # Looks into the cache first: asking `is_available` would load them.
     return bool(is_available.cache_info().currsize) and is_available()
 
 

@@ -53,6 +53,7 @@ def step_by_tables(data: NDArray[np.uint8], start: int, blocks: int, state: Any)
     return state
 
 
+# Chosen at import: what Numba keeps is for one kind of processor anyway.
 _step = fold if can_fold() else step_by_tables
 
 
@@ -64,6 +65,7 @@ def crc32(data: NDArray[np.uint8], start: int, length: int) -> Any:
     at, end = start + blocks * BLOCK_BYTES, start + length
     if blocks:
         state = _step(data, start, blocks, state)
+    # Eight bytes at once if there are, so that at most seven are left for single look-ups.
     if at + 8 <= end:
         word = load_word(data, at) ^ np.uint64(state)
         state = np.uint32(0)

@@ -85,6 +85,7 @@ class IndexKeys:
     def in_put_order(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return (rows, hashes as index files store them), record by record."""
         rows = np.concatenate(self._rows)
+        # Stable, so that keys of one record keep their order: unique key, user keys, tag.
         order = np.argsort(rows, kind="stable")
         return rows[order], index_hashes(np.concatenate(self._hashes)[order])
 
@@ -93,6 +94,7 @@ class IndexKeys:
 
     def _put(self, rows: NDArray[np.int64], hashes: TextHashes, mark: str) -> None:
         seeds = topic_seeds(self._topics, mark)
+        # Hashing goes on from the hash of `topic#`: the text `topic#key` is never made.
         self._rows.append(rows)
         self._hashes.append(hashes.behind(seeds[self._codes[rows]]))
 

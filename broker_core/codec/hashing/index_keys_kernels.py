@@ -172,6 +172,7 @@ def hash_properties(
         if row + AHEAD_ROWS < rows:
             announce(data, starts[row + AHEAD_ROWS])
         search(data, starts[row], lengths[row], names, found, sizes)
+        # Only what is hashed has to be ASCII; other properties may hold any text.
         if not is_ascii(data, found[_TAGS], sizes[_TAGS]):
             return -1
         tags_codes[row] = as_int32(java_hash(data, found[_TAGS], sizes[_TAGS], 0))

@@ -82,9 +82,11 @@ def hash_spans(spans: Spans) -> TextHashes:
         texts = fixed_width(buffer, ends[rows] - width, width)
         if bool((lengths[rows] < width).any()):
             texts &= _masks(width)[lengths[rows]]
+        # The sum of unit * 31 ** (units behind it); int32 wraps as Java's int does.
         values[rows] = np.einsum("ij,j->i", texts.astype(np.int32), _powers(width)[::-1])
         if is_ascii(texts.reshape(-1)):
             continue
+        # Bytes are UTF-16 units only in ASCII. Other texts are few: one by one.
         for row in np.arange(len(starts))[rows][texts.max(axis=1) >= 0x80].tolist():
             text = buffer[starts[row] : ends[row]].tobytes().decode("utf-8", "replace")
             values[row] = java_hash(text)

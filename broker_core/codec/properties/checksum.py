@@ -82,6 +82,7 @@ def fill_checksums(records: EncodedRecords) -> None:
     for number in range(_DIGITS):
         digits[:, number] = rest % 10 + _ZERO
         rest //= 10
+    # Least significant digit first, as RocketMQ writes it.
     first = ends - len(_END) - _DIGITS
     records.buffer[first[:, None] + np.arange(_DIGITS)] = digits
 

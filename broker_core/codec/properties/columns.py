@@ -128,7 +128,7 @@ class PropertyParts:
         if not columns:
             literal = b"".join(part for part in self.parts if isinstance(part, bytes))
             return pa.repeat(pa.scalar(literal, type=pa.binary()), self.count)
-        if len(self.parts) == 1:
+        if len(self.parts) == 1:  # texts that came joined
             return columns[0].array
         if kernels.is_worth(self.count):
             return _join_texts(*self._columns(), self.count)
@@ -224,6 +224,7 @@ def _entries(head: bytes, values: Part) -> list[Part]:
     lengths = values.texts[2]
     if bool(lengths.all()):
         return [head, values, _VALUE_END]
+    # A row without a value has no entry at all, so its name must not be a literal either.
     entries = pc.binary_join_element_wise(head, values.array, _VALUE_END, _NOTHING)
     return [Column(pc.if_else(pa.array(lengths > 0), entries, _NOTHING))]
 
@@ -265,6 +266,7 @@ def _map_texts(column: pa.Array) -> pa.Array:
     )
     is_kept = entries.is_valid().to_numpy(zero_copy_only=False)
     is_kept &= np.repeat(column.is_valid().to_numpy(zero_copy_only=False), np.diff(bounds))
+    # Entries that are dropped move the bounds of all rows behind them.
     if not is_kept.all():
         entries = entries.filter(pa.array(is_kept))
         bounds = np.concatenate([[0], np.cumsum(is_kept)])[bounds]

@@ -102,6 +102,7 @@ def write_ids(maker: NDArray[np.uint8], first: int, out: NDArray[np.uint8]) -> N
     for row in range(len(out) // width):
         at = row * width
         number = np.uint64(first + row)
+        # 48 bits: the eight digits of the lower 32, and the last four digits of the upper 16.
         store_i64(out, at + made + 4, hex_digits(number & np.uint64(0xFFFFFFFF)))
         upper = hex_digits(number >> np.uint64(32) & np.uint64(0xFFFF))
         store_i32(out, at + made, upper)

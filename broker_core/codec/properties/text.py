@@ -42,7 +42,7 @@ def format_properties(properties: Mapping[str, str]) -> bytes:
 def terminated(text: bytes) -> bytes:
     r"""Return the text with a last 0x02, so that another entry can follow.
 
-    >>> ended(b"TAGS\x01TagA")
+    >>> terminated(b"TAGS\x01TagA")
     b'TAGS\x01TagA\x02'
     """
     separator = PROPERTY_SEPARATOR.encode()
