@@ -1,9 +1,19 @@
-"""The embedded broker: a store's files, opened in this process.
+"""The broker over a store's files in this process: topics, offsets, reading, sending, transactions.
 
-Reading maps the files and needs nobody's permission; it sees what consume queues show, as soon as a
-writer has put it there. Writing takes the store's lock for each call (store/writer.py), so several
-processes may hold a store open with mode="rw" and take turns. With mode="r" nothing is ever created
-or changed.
+It is what `open_broker("file:/path")` returns, and what a server's calls work with
+(service/broker_pool.py: a pool of them, which share one writer). It composes the rooms of this
+package, and adds the choice of queues and the checks on topics:
+
+    topics, offsets   catalog.py reads, admin.py changes
+    pull, read        store/reader.py, filter/pipeline.py
+    query, message    query.py
+    send, append      store/writer.py
+    transactions      transactions/
+
+Reading maps the files and takes no lock; it sees what consume queues show, as soon as a writer has
+put it there. Writing takes the store's lock for each call (store/writer.py), so several processes
+may hold a store open with mode="rw" and take turns. With mode="r" nothing is ever created or
+changed.
 """
 
 from __future__ import annotations
@@ -62,7 +72,7 @@ if TYPE_CHECKING:
 
 
 class EmbeddedBroker(Closing):
-    """A Broker (api.py) over a store on this machine. Not thread-safe."""
+    """A Broker (broker_core/api.py) over a store on this machine. Not thread-safe."""
 
     def __init__(
         self,
@@ -120,7 +130,7 @@ class EmbeddedBroker(Closing):
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the store is still the one at its path, not deleted nor replaced by another."""
+        """True if the store is still the one at its path, not deleted nor replaced by another."""
         return self.reader.is_in_place
 
     @property
@@ -260,7 +270,7 @@ class EmbeddedBroker(Closing):
         if message_filter is None:
             return None
         registration = None
-        # Which filters a broker had registered when it was killed, nobody knows.
+        # After an unclean stop it is not known which filters the broker had registered.
         if message_filter.sql is not None and self.reader.state.is_clean:
             registration = self._registrations.find(topic, message_filter.sql.text)
         pipeline = Pipeline(message_filter, registration)
@@ -269,7 +279,7 @@ class EmbeddedBroker(Closing):
 
     @property
     def filter_count(self) -> FilterCount:
-        """What all filters have done since the broker was opened, stage by stage."""
+        """The work of all filters since the broker was opened, stage by stage."""
         return self._filter_count + FilterCount()
 
     def read(
@@ -400,7 +410,7 @@ class EmbeddedBroker(Closing):
         return Transactions(self.reader, self.writer, self.catalog, self._admin, self._clock_ms)
 
     def delete_before(self, physical_offset: int) -> int:
-        """Delete whole commit-log files that end at or before an offset; the new log minimum."""
+        """Delete whole commit-log files that end at or before an offset; return the log's start."""
         remaining = self.writer.delete_before(physical_offset)
         self.reader.refresh()
         return remaining

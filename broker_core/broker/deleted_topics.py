@@ -1,4 +1,4 @@
-"""Forgotten topics: those of which only the commit log still knows.
+"""Deleted topics: those whose records are in the commit log, and nowhere else.
 
 Deleting a topic removes its configuration and its consume queues; its records stay in the log until
 their segments expire. They are found by walking the whole log. Of a queue that was deleted more
@@ -58,8 +58,9 @@ def deleted_queues(
 
 
 def _last_life(topic: str, queue_id: int, records: ScannedRecords) -> DeletedQueue:
+    """Return the records behind the last break in a queue's offsets."""
     offsets, entries = records.joined()
     breaks = np.flatnonzero(np.diff(offsets) != 1)
     run = int(breaks[-1]) + 1 if len(breaks) else 0
-    places = entries["physical_offset"][run:].astype(np.int64)
-    return DeletedQueue(topic, queue_id, int(offsets[run]), places)
+    physical_offsets = entries["physical_offset"][run:].astype(np.int64)
+    return DeletedQueue(topic, queue_id, int(offsets[run]), physical_offsets)

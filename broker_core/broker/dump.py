@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 1000
 Report = Callable[[int, int], None]
-"""Told (bytes done, bytes in all)."""
+"""Is told (bytes done, bytes in all)."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class DumpedTopic:
 
 
 class Dump:
-    """A store being dumped; `report` is told how far it is.
+    """A dump of one store; `report` is told how far it is.
 
     `refused` holds an error for each topic that was passed over, since we do not read its queues.
     """
@@ -62,9 +62,10 @@ class Dump:
         self.refused: list[FormatVersionError] = []
 
     def topics(self, only: str | None = None) -> Iterator[DumpedTopic]:
-        """Yield all topics, or one, by name; those of which only the log knows as well.
+        """Yield all topics, or one, by name; also deleted ones of which the log has records.
 
-        FormatVersionError for the one asked for; of all, `refused` tells afterwards.
+        A topic that we do not read is an error (FormatVersionError) if it is the one asked for;
+        else it is passed over, and `refused` has the error.
         """
         known = self._catalog.names()
         lost: dict[str, list[DeletedQueue]] = {}
@@ -73,7 +74,7 @@ class Dump:
         self._total = self._reader.log_range()[1]
         for name in sorted({*known, *lost}) if only is None else [only]:
             try:
-                topic = self._forgotten(name, lost[name]) if name in lost else self._known(name)
+                topic = self._deleted(name, lost[name]) if name in lost else self._known(name)
             except FormatVersionError as error:
                 if only is not None:
                     raise
@@ -110,7 +111,7 @@ class Dump:
                 yield decode_record(raw, verify=False), len(raw)
             self._count(batch.size_bytes)
 
-    def _forgotten(self, name: str, queues: list[DeletedQueue]) -> DumpedTopic:
+    def _deleted(self, name: str, queues: list[DeletedQueue]) -> DumpedTopic:
         count = max(queue.queue_id for queue in queues) + 1
         dumped = (
             DumpedQueue(queue.queue_id, queue.first, queue.end, self._records_at(queue))
@@ -119,9 +120,9 @@ class Dump:
         return DumpedTopic(name, count, count, PERM_DEFAULT, dumped)
 
     def _records_at(self, queue: DeletedQueue) -> Iterator[tuple[Record, int]]:
-        for place in queue.physical_offsets.tolist():
-            record = self._reader.record_at(place)
-            size = len(self._reader.log.record_bytes(place))
+        for physical_offset in queue.physical_offsets.tolist():
+            record = self._reader.record_at(physical_offset)
+            size = len(self._reader.log.record_bytes(physical_offset))
             self._count(size)
             yield record, size
 

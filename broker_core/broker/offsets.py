@@ -1,4 +1,4 @@
-"""Offset tables: where consumer groups and the delay service will read next.
+"""Offset tables: the next offsets of consumer groups and of the delay service.
 
     config/consumerOffset.json   {"offsetTable": {"topic@group": {queue id: next offset}}, ...}
     config/delayOffset.json      {"offsetTable": {delay level: next offset of queue level - 1}, ...}

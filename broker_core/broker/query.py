@@ -1,7 +1,7 @@
-"""Finding messages without reading queues: by key, by unique id, by offset id.
+"""Queries: messages found without reading queues, by key, by unique id or by offset id.
 
 The index gives candidates by hash; here their texts are compared, as RocketMQ's clients do. Both
-kinds of message id look alike, so an id is tried as a place first and as a unique key after that.
+kinds of message id look alike, so an id is tried as an offset id first, then as a unique key.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from broker_core.store.reader import StoreReader
 
 APACHE_LIMIT = 64
-"""No query of an Apache broker gives more (`maxMsgsNumBatch`)."""
+"""The most messages that a query of an Apache broker returns (`maxMsgsNumBatch`)."""
 _APACHE_UNIQUE_LIMIT = 32
 _TAG_PREFIX = "T#"
 
@@ -114,7 +114,7 @@ def as_frames(records: Sequence[Record], reader: StoreReader) -> FrameBatch:
 
 
 def _indexed_record(reader: StoreReader, topic: str, key: str, physical_offset: int) -> Record:
-    """The record an index entry points to; it must have a key of the hash that led to it."""
+    """Return the record an index entry points to; CorruptRecordError if it has no such key."""
     try:
         record = reader.record_at(physical_offset)
     except OffsetRangeError as error:
@@ -138,22 +138,24 @@ def _misled(reader: StoreReader, topic: str, key: str, physical_offset: int) -> 
 
 def _keys(record: Record) -> list[str]:
     text = record.property_map.get(KEYS, "")
-    return [piece for piece in text.split(KEY_SEPARATOR) if piece]
+    return [key for key in text.split(KEY_SEPARATOR) if key]
 
 
 def _at_offset_id(reader: StoreReader, message_id: str) -> Record | None:
-    """The record that an offset id names, None if the text does not name one that is there."""
-    place = parse_offset_id(message_id)
-    if place is None:
+    """Return the record that an offset id names, None if the text names none that is there."""
+    named = parse_offset_id(message_id)
+    if named is None:
         return None
     try:
-        record = reader.record_at(place[1])
+        record = reader.record_at(named[1])
     except (CorruptRecordError, OffsetRangeError):
         return None
+    # Any 32 hex digits parse: only a record that begins there and has this id is meant.
     is_named = record.offset_id == message_id.upper()
     return record if is_named and reader.begins_record(record) else None
 
 
 def _plainness(topic: str) -> tuple[int, str]:
+    """Return a sort key: ordinary topics first, then retries and dead letters, system topics."""
     is_copy = topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
     return (1 if is_copy else 2 if is_system_topic(topic) else 0, topic)

@@ -1,4 +1,4 @@
-"""Topics: the table in config/topics.json, which queues a topic has and what may be done with them.
+"""Topics: the table in config/topics.json, with each topic's queues and permissions.
 
     {"topicConfigTable": {NAME: {"topicName": NAME, "readQueueNums": n, "writeQueueNums": n,
                                  "perm": bits, "topicFilterType": "SINGLE_TAG", "order": false,
@@ -47,11 +47,11 @@ class TopicConfig:
 
     @property
     def is_batch(self) -> bool:
-        """Whether its queues have the format that we do not read."""
+        """True if its queues have the batch format, which we do not read."""
         return self.attributes.get(_QUEUE_TYPE) == _BATCH
 
     def as_batch(self) -> TopicConfig:
-        """Return the row saying so, whatever it said."""
+        """Return the row with batch queues, whatever it said."""
         return replace(self, attributes={**self.attributes, _QUEUE_TYPE: _BATCH})
 
     def check_queue(self, queue_id: int) -> int:
