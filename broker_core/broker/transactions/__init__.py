@@ -70,8 +70,8 @@ of single transactions (api.Transactions.prepare, producer.py) are asked about i
 The lock. Messages are encoded, blocks packed, copies and ops made without it. StoreWriter.append
 takes it for the guard and for writing one append; between the appends of a large batch it is free,
 and other processes prepare, commit and send. Readers take no lock: of a batch in several appends
-they see the first before the rest. A server holds the lock for life, and its threads take turns in
-the same way.
+they see the first before the rest. A server holds the lock for life, and its threads take turns as
+processes do.
 
 What a crash leaves.
 

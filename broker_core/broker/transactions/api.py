@@ -170,7 +170,7 @@ class Transactions:
         """
         outcome = self._commits.commit(batch, receipts, run=run, keep=keep, flush=flush)
         # Not part of the commit. An embedded broker has no thread that could run services by the
-        # clock, and a store that only a Spark query writes to must be looked after all the same.
+        # clock, and a store that only a Spark query writes to must be looked after too.
         self._run_due_services()
         return outcome
 

@@ -169,6 +169,8 @@ class CheckBack:
         immunity = _numbers(texts[CHECK_IMMUNITY_TIME], NOT_IMMUNE)
         original = _numbers(texts[TRANSACTION_PREPARED_QUEUE_OFFSET], -1)
         verdicts = self._verdicts(frames.offsets, texts[UNIQ_KEY])
+        # Apache's broker puts a half message back as long as it is immune to checks. The copy
+        # names its original, and what settled the original settles the copy.
         verdicts[(original >= 0) & np.isin(original, settled)] = Verdict.DROPPED
         return (
             frames.offsets,

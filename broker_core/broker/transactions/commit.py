@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BatchTools:
-    """What commits and check-back share: the store, its journal, its half messages, and the time.
+    """The parts that commits and check-back share: store, journal, half messages, clock.
 
     `checked_to` returns the half offset up to which check-back, ours or another broker's, has
     settled or taken over half messages.

@@ -105,6 +105,7 @@ class Decision:
         """Return the record's body."""
         fields = {**_batch_fields(self.batch), "run": self.run, "keep": self.keep}
         if self.is_done:
+            # Without ranges: retention carries this record along for as long as its owner lives.
             return _json({"kind": "done", **fields})
         return _json({"kind": "decision", **fields, "ranges": self.ranges, "since": self.since})
 
@@ -145,6 +146,7 @@ def stream_tag(batch: BatchRef) -> str:
 
 def record_properties(record: JournalRecord, unique_key: str) -> bytes:
     """Return the properties text of a record, found by tag in its queue and by key in the index."""
+    # The journal searches tags alone; by the keys a query finds the records in the index.
     keys = [record.tag]
     if isinstance(record, Decision):
         keys.append(f"{record.tag}#{record.batch.number}")
@@ -179,6 +181,7 @@ def parse_body(body: bytes, physical_offset: int) -> JournalRecord:
 
 def decide(batch: BatchRef, receipts: Iterable[Receipt], run: str, *, keep: bool) -> Decision:
     """Return the decision that names all that the receipts stand for, in their order."""
+    # In the order of the receipts: it becomes the order of the copies in their queues.
     prepared = [part for receipt in receipts for part in receipt.prepared if part.end > part.start]
     since = min((part.since for part in prepared), default=0)
     ranges = tuple((int(part.start), int(part.end)) for part in prepared)

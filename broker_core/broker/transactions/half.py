@@ -140,6 +140,7 @@ def _destination_values(fields: RecordFields) -> tuple[Spans, Spans]:
 
 def _destinations(frames: FrameBatch, topic: Spans, queue: Spans) -> Destinations:
     """Return the destinations that such values say; CorruptRecordError for an odd queue id."""
+    # Coded first: a batch has few topics and queues, so few texts are decoded.
     names = pc.dictionary_encode(gather_spans(topic))
     numbers = pc.dictionary_encode(gather_spans(queue))
     queue_ids = np.array([_queue_id(frames, text) for text in numbers.dictionary.to_pylist()])
@@ -238,6 +239,7 @@ def changed_properties(text: bytes, changes: Mapping[str, str]) -> bytes:
     >>> changed_properties(b"WAIT\x01true\x02REAL_TOPIC\x01t\x02", {"TRANSACTION_CHECK_TIMES": "1"})
     b'WAIT\x01true\x02TRANSACTION_CHECK_TIMES\x011\x02REAL_TOPIC\x01t\x02'
     """
+    # Byte for byte as Apache's broker puts a half message back, so that either may do it.
     properties = parse_properties(text) | dict(changes)
     buckets = _JAVA_BUCKETS
     while len(properties) > buckets * 3 // 4:

@@ -9,7 +9,7 @@ fit are the body of one half message (half.py):
 
 n is how many there are; group, key, topic and queue are those of the first. Their commit is that
 body with offsets and time filled in, transaction bits 0x8, and as PREPAREDTRANSACTIONOFFSET the
-physical offset of the record inside the block: no two have the same (unpack.py).
+physical offset of the record inside the block, which is unique (unpack.py).
 
 To a broker that does not know blocks, one is a transaction that no producer answers for: Apache's
 asks about it and gives it up, as any other. So a body is never larger than such a broker would put
@@ -137,6 +137,8 @@ class _Frame(NamedTuple):
 def _frame(first: Record, row: int, count: int) -> _Frame:
     """Return the frame of a block of `count` messages; `first` is row `row` of its batch."""
     own = first.property_map
+    # The key says which attempt a block is of (check_back.py), the group whose producers Apache's
+    # broker would ask.
     kept = {name: own[name] for name in (PRODUCER_GROUP, UNIQ_KEY) if name in own}
     said = {TRANSACTION_PREPARED: "true", **kept, HALF_BLOCK: str(count)}
     text = format_properties(said) + destination_text(first.topic, first.queue_id)
@@ -170,6 +172,7 @@ def _framed(
         buffer[end : end + len(frame.tail)] = np.frombuffer(frame.tail, dtype=np.uint8)
     starts = bodies - np.array([len(frame.head) for frame in frames])
     sizes = ends + np.array([len(frame.tail) for frame in frames]) - starts
+    # What counts the records was 0 in the frames: it is known only now that they lie in place.
     numbers = sliding(buffer, ">i4")
     numbers[starts + layout.TOTAL_SIZE] = sizes
     numbers[starts + layout.BODY_CRC] = body_crcs(Spans(buffer, bodies, ends - bodies))
@@ -198,7 +201,7 @@ def _runs(
     while row < len(sizes):
         limit = int(starts[row]) + most_bytes
         stop = min(row + most_rows, int(np.searchsorted(ends, limit, side="right")))
-        if stop == row:
+        if stop == row:  # even one message is too large
             if len(bounds) > 1:
                 yield bounds, True
             yield [row, row + 1], False

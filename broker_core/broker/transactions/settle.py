@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from broker_core.codec.message_batch import Destinations
     from broker_core.store.reader import StoreReader
     from broker_core.store.writer import StoreWriter
-    from broker_core.types import AppendResult
+    from broker_core.types import AppendResult, PhysicalOffset
 
 APPEND_ROWS = 100_000
 APPEND_BYTES = 32 << 20
-"""One append settles at most so many half messages, and about so many bytes of them."""
+"""The most half messages, and about the most bytes of them, that one append settles."""
 
 _STRETCH_ENTRIES = 100_000
 _NOTHING = np.zeros(0, dtype=np.int64)
@@ -173,7 +173,9 @@ class HalfSettler:
 
     # After a loss of power
 
-    def copied(self, offsets: NDArray[np.int64], physical_offset: int) -> NDArray[np.int64]:
+    def copied(
+        self, offsets: NDArray[np.int64], physical_offset: PhysicalOffset
+    ) -> NDArray[np.int64]:
         """Return what is visible of half messages though no op says so, by its prepared offset.
 
         The copies lie in the log behind `physical_offset`, where the decision lies. Of a block
@@ -192,7 +194,7 @@ class HalfSettler:
         return np.concatenate(found) if found else _NOTHING
 
     def _prepared_offsets(
-        self, topic: str, queue_id: int, physical_offset: int
+        self, topic: str, queue_id: int, physical_offset: PhysicalOffset
     ) -> Iterator[NDArray[np.int64]]:
         """Yield the prepared offsets of a queue's records that lie behind an offset of the log."""
         start, stop = self._reader.queue_range(topic, queue_id)

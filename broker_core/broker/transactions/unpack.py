@@ -3,7 +3,7 @@
 A block holds many messages (half_blocks.py), any other half message is one (half.py). A copy goes
 to the message's own topic and queue, has transaction bits 0x8, and carries in
 PREPAREDTRANSACTIONOFFSET the physical offset at which the message was prepared: that of its half
-message, or of its record inside a block. No two messages have the same, which is how a copy that a
+message, or of its record inside a block. It is unique, which is how a copy that a
 loss of power left without its op message is known (settle.py).
 """
 
@@ -93,6 +93,7 @@ def visible_copies(frames: FrameBatch) -> Iterator[VisibleCopies]:
     """
     counts = _counts(frames)
     is_block = counts > 0
+    # In runs of one kind, so that the order of half messages, which is a queue's order, is kept.
     changes = np.flatnonzero(np.diff(is_block)) + 1
     bounds = [0, *changes.tolist(), len(frames)]
     for start, stop in pairwise(bounds):

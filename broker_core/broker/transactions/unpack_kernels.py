@@ -91,6 +91,7 @@ def unpack_blocks(
                 return -1
             topic = at + layout.BODY + body_length
             length = load_byte(data, topic)
+            # One topic for all: then destinations need no table of names.
             if topic_length < 0:
                 first_topic, topic_length = topic + 1, length
             if length != topic_length or length > spare:

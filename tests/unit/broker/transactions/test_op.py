@@ -95,8 +95,11 @@ def test_numbers_are_split_at_commas_and_at_the_ends_of_bodies(
     assert _lists(_bodies(*bodies)) == expected
 
 
-def test_a_body_that_is_no_list_of_numbers_is_reported_with_its_place() -> None:
-    frames = _bodies(b"1,2,", b"3,-4,", b"5,")
+@pytest.mark.parametrize(
+    "body", [b"3,-4,", b"3, 4,", b"0x1f,", b"\xff,", b"9223372036854775808,", b"4\n"]
+)
+def test_a_body_that_is_no_list_of_numbers_is_reported_with_its_place(body: bytes) -> None:
+    frames = _bodies(b"1,2,", body, b"5,")
 
     with pytest.raises(CorruptRecordError, match="Op message 41 at physical offset"):
         listed_halves(frames)
