@@ -1,10 +1,10 @@
-"""A topic to a topic without the messages that a producer sent twice.
+"""Deduplication: copy a topic to another one without the messages that a producer sent twice.
 
     spark-submit examples/dedup.py [BROKER FROM TO CHECKPOINT]
 
-The first message with a key is passed on; others with that key, within ten minutes, are not. Which
-keys were seen is state that Spark keeps in the checkpoint. Without arguments it makes a small store
-in a temporary folder.
+The first message with a key is passed on; later ones with that key, within ten minutes, are not.
+Spark keeps the keys that it has seen as state in the checkpoint. Without arguments the program
+makes a small store in a temporary folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from broker_core import open_broker
 
 
 def make_sample(address: str, topic: str, count: int = 50) -> None:
-    """Every message twice, as a producer does that got no answer and tried again."""
+    """Send every message twice, like a producer that got no answer and tried again."""
     with open_broker(address, mode="rw", create=True) as broker:
         broker.create_topic(topic, exist_ok=True)
         for number in range(count):
@@ -29,7 +29,7 @@ def make_sample(address: str, topic: str, count: int = 50) -> None:
 def deduplicate(
     spark: SparkSession, address: str, source: str, target: str, checkpoint: str
 ) -> None:
-    """Pass on what is there now; the next run goes on from there, and remembers."""
+    """Copy the messages that are there now; the next run continues there, with the keys seen."""
     messages = (
         spark.readStream.format("rocketmq")
         .option("broker", address)

@@ -1,9 +1,9 @@
-"""An order pipeline on an embedded store whose query is killed half-way, and nothing is amiss.
+"""The demo: an order pipeline on an embedded store, whose query is killed half-way without harm.
 
 One process sends orders. Another runs a checkpointed Spark query that filters them with SQL92, sums
-them up in windows and writes the totals to a second topic, exactly once. This one watches both,
-kills the query with SIGKILL while a batch is under way, starts it again, and in the end compares
-what is in the second topic with what was sent, without Spark.
+them up in windows and writes the totals to a second topic, exactly once. This process watches both,
+kills the query with SIGKILL during a batch, and starts it again. At the end it compares the second
+topic with the orders that were sent, without Spark.
 """
 
 from __future__ import annotations
@@ -71,15 +71,15 @@ class Demo:
         return self.start("demo_query.py", str(self.folder))
 
     def planned(self) -> int:
-        """How many batches are in the query's log of offsets."""
+        """Return the number of batches in the query's log of offsets."""
         return self._newest("offsets") + 1
 
     def committed(self) -> int:
-        """How many of them are done, as far as Spark knows."""
+        """Return the number of batches that Spark has logged as done."""
         return self._newest("commits") + 1
 
     def orders_read(self) -> int:
-        """How many orders all committed batches have looked at."""
+        """Return the number of orders that the committed batches have read."""
         if not self.committed():
             return 0
         newest = self.folder / "checkpoint" / "offsets" / str(self.committed() - 1)
@@ -94,12 +94,12 @@ class Demo:
         return max((int(name) for name in names if name.isdecimal()), default=-1)
 
     def count(self, topic: str) -> int:
-        """How many messages a topic holds."""
+        """Return the number of messages in a topic."""
         with open_broker(self.address) as broker:
             return sum(end - start for start, end in broker.offsets(topic).values())
 
     def read(self, topic: str) -> list[tuple[str, Document]]:
-        """Tag and content of all messages of a topic, in the order they were stored."""
+        """Return tag and content of all messages of a topic, in the order they were stored."""
         with open_broker(self.address) as broker:
             columns = ["tags", "body", "physicalOffset"]
             queues = sorted(queue.queue_id for queue in broker.offsets(topic))
@@ -111,7 +111,7 @@ class Demo:
         return [(row["tags"], json.loads(row["body"])) for row in rows]
 
     def close_windows(self) -> None:
-        """Send an order of the next day: windows before it are over."""
+        """Send an order of the next day, so that all windows before it end."""
         order = {"order": "o-last", "second": 86_400, "region": "eu", "price": 99}
         with open_broker(self.address, mode="rw") as broker:
             broker.send(
@@ -124,7 +124,7 @@ class Demo:
 
 @dataclass
 class Screen:
-    """What is going on: a live table on a terminal, a line whenever something changed elsewhere."""
+    """The progress shown: a live table on a terminal; elsewhere a line after each change."""
 
     demo: Demo
     state: str = "starting"
@@ -139,7 +139,7 @@ class Screen:
         return time.monotonic() - self.started
 
     def watch(self, children: list[Child], until: Callable[[], bool]) -> None:
-        """Show progress until something holds; stop if a child died before."""
+        """Show progress until `until` returns True; exit if a child fails first."""
         if not console.is_terminal:
             self._wait(children, until, self._print_line)
             return
@@ -185,7 +185,7 @@ class Screen:
 
 
 def expected_totals(sent: list[tuple[str, Document]]) -> dict[tuple[str, str], list[str]]:
-    """The orders of each window and region, worked out in plain Python."""
+    """Return the orders of each window and region, computed in plain Python."""
     totals: dict[tuple[str, str], list[str]] = {}
     for tag, order in sent:
         if tag == "paid" and order["price"] > 20:
@@ -196,10 +196,10 @@ def expected_totals(sent: list[tuple[str, Document]]) -> dict[tuple[str, str], l
 
 
 def prove(sent: list[tuple[str, Document]], written: list[tuple[str, Document]]) -> list[str]:
-    """What holds of the result, a line each; SystemExit naming the first thing that does not."""
+    """Return the claims that hold, one line each; raise SystemExit with the first that does not."""
     price = {order["order"]: order["price"] for _, order in sent}
     expected = expected_totals(sent)
-    places = Counter((total["window"], total["region"]) for _, total in written)
+    windows = Counter((total["window"], total["region"]) for _, total in written)
     ids = Counter(name for _, total in written for name in total["ids"])
     wanted = Counter(name for names in expected.values() for name in names)
     claims = {
@@ -209,9 +209,9 @@ def prove(sent: list[tuple[str, Document]], written: list[tuple[str, Document]])
         f"The SQL92 filter kept the right {len(wanted):,} of them.": ids.keys() == wanted.keys(),
         "Each of those is in the totals exactly once, across the kill.": ids == wanted,
         f"Each of the {len(expected)} windows by region was written exactly once.": (
-            places == Counter(dict.fromkeys(expected, 1))
+            windows == Counter(dict.fromkeys(expected, 1))
         ),
-        "Every count and every sum is that of a calculation without Spark.": all(
+        "Every count and every sum equals that of a calculation without Spark.": all(
             (total["orders"], total["value"]) == (len(names), sum(price[name] for name in names))
             and sorted(total["ids"]) == sorted(names)
             for _, total in written
@@ -228,14 +228,14 @@ def prove(sent: list[tuple[str, Document]], written: list[tuple[str, Document]])
 
 
 def run(demo: Demo, children: list[Child]) -> list[str]:
-    """The whole story; `children` always holds what must be ended if it breaks off."""
+    """Run the demo and return its claims; `children` always holds the processes to end."""
     screen = Screen(demo)
     screen.say(f"a generator sends {ORDERS:,} orders, Spark starts")
     generator = demo.start("demo_orders.py", str(ORDERS), str(ORDERS_PER_SECOND))
     children += [generator, demo.start_query()]
     screen.watch(children, lambda: demo.committed() >= BATCHES_BEFORE_KILL)
     killed = kill_in_a_batch(demo, children.pop())
-    screen.say(f"[bold red]killed the query (SIGKILL) with batch {killed} under way[/]")
+    screen.say(f"[bold red]killed the query (SIGKILL) during batch {killed}[/]")
 
     children.append(demo.start_query())
     screen.say("the same query starts again, on the same checkpoint")
@@ -255,10 +255,10 @@ def run(demo: Demo, children: list[Child]) -> list[str]:
 
 
 def kill_in_a_batch(demo: Demo, query: Child) -> int:
-    """Kill driver and JVM between the two entries that Spark logs for a batch; which one it was.
+    """Kill driver and JVM between the two log entries of a batch, and return the batch's number.
 
-    The batch may be unread, prepared, or committed in the topic but not in Spark's log: whatever
-    it is, the next run has to repeat it.
+    The batch may be unread, prepared, or committed in the topic but not in Spark's log. In each
+    case the next run has to repeat it.
     """
     while demo.planned() == demo.committed() and query.poll() is None:
         time.sleep(0.01)
@@ -270,7 +270,7 @@ def kill_in_a_batch(demo: Demo, query: Child) -> int:
 def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="pyspark-rocketmq-demo-"))
     started = time.monotonic()
-    # Ending it ends its children too.
+    # Exit through `finally` on SIGTERM, so that the children end too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     demo = Demo(folder)
     children: list[Child] = []

@@ -1,9 +1,9 @@
-"""The demo's generator: a process of its own that sends orders to a store, one by one.
+"""The demo's generator: a separate process that sends orders to a store, one by one.
 
     python examples/demo_orders.py BROKER COUNT ORDERS_PER_SECOND
 
-An order is a message with a tag (what became of it), a key (its id) and properties that SQL92
-filters can ask for. Order n was placed n seconds after midnight, whatever the clock says.
+An order is a message with a tag (its state), a key (its id) and properties for SQL92 filters.
+Order n is placed n seconds after midnight, independent of the clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TAGS = ("paid", "paid", "paid", "cancelled")
 
 
 def orders(count: int) -> Iterator[tuple[str, dict[str, object]]]:
-    """Tag and content of made-up orders, the same ones every time."""
+    """Yield tag and content of made-up orders; every run yields equal ones."""
     chance = random.Random(1)
     for number in range(count):
         yield (

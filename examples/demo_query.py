@@ -1,9 +1,9 @@
-"""The demo's query: paid orders, summed up by window and region, exactly once into a second topic.
+"""The demo's query: sums of paid orders by window and region, written to a topic exactly once.
 
     python examples/demo_query.py BROKER FOLDER
 
-Runs until its standard input ends, or until somebody kills it. Started again on the same folder,
-it goes on from the checkpoint there.
+It runs until its standard input ends, or until it is killed. Started again on the same folder, it
+continues from the checkpoint there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 
 def start_spark(folder: Path) -> SparkSession:
-    """Spark on two threads; whatever it writes by itself goes to the folder too."""
+    """Return a Spark session on two threads that writes its own files to the folder too."""
     builder: SparkSession.Builder = SparkSession.builder
     return (
         builder.master("local[2]")
@@ -40,7 +40,7 @@ def start_spark(folder: Path) -> SparkSession:
 
 
 def read_orders(spark: SparkSession, address: str) -> DataFrame:
-    """Orders that pass the filter, which runs in the source, on properties alone."""
+    """Return the orders that pass the filter, which runs in the source, on properties alone."""
     messages = (
         spark.readStream.format("rocketmq")
         .option("broker", address)
@@ -55,7 +55,7 @@ def read_orders(spark: SparkSession, address: str) -> DataFrame:
 
 
 def sum_up(orders: DataFrame) -> DataFrame:
-    """One message for each window of five minutes and region, once the window is over."""
+    """Return one message for each window of five minutes and region, when the window has ended."""
     totals = (
         orders.withWatermark("time", "2 minutes")
         .groupBy(F.window("time", "5 minutes"), "region")
@@ -76,7 +76,7 @@ def sum_up(orders: DataFrame) -> DataFrame:
 
 
 def write_totals(totals: DataFrame, address: str, checkpoint: Path) -> StreamingQuery:
-    """Start writing; exactly once is what the sink does unless told otherwise."""
+    """Start the query; the sink writes exactly once by default."""
     return (
         totals.writeStream.format("rocketmq")
         .option("broker", address)

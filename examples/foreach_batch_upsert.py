@@ -1,10 +1,10 @@
-"""A topic into a database table by `foreachBatch`, with receipts written back exactly once.
+"""Upserts: a topic into a database table by `foreachBatch`, with receipts sent exactly once.
 
     spark-submit examples/foreach_batch_upsert.py [BROKER FROM TO DATABASE CHECKPOINT]
 
 The table (SQLite) holds the newest state of every order. Spark may run a batch again after a crash,
-so both effects must bear it: the upsert does because an older offset never overwrites a newer one,
-and the receipts because the sink knows the query's and the batch's ids and refuses a repeat.
+so both writes must be repeatable. The upsert is, because an older offset never overwrites a newer
+one. The receipts are, because the sink knows the ids of query and batch and refuses a repeat.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UPSERT = """INSERT INTO orders VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE
 
 
 def make_sample(address: str, topic: str, count: int = 30) -> None:
-    """Orders that are placed and then paid; one order's messages share a queue, and so an order."""
+    """Send orders that are placed and then paid; an order's messages share a queue, so keep order."""
     with open_broker(address, mode="rw", create=True) as broker:
         broker.create_topic(topic, exist_ok=True)
         for state in ("placed", "paid"):
@@ -37,7 +37,7 @@ def make_sample(address: str, topic: str, count: int = 30) -> None:
 
 
 def upsert(database: str, batch: DataFrame) -> None:
-    """The newest state of each order of the batch, in one transaction."""
+    """Write the newest state of each order of the batch, in one transaction."""
     newest = batch.groupBy("keys").agg(F.max_by(F.struct("*"), "queueOffset").alias("m"))
     rows = newest.select("keys", F.col("m.body").cast("string"), "m.queueId", "m.queueOffset")
     with closing(sqlite3.connect(database)) as connection, connection:
@@ -46,7 +46,7 @@ def upsert(database: str, batch: DataFrame) -> None:
 
 
 def write_receipts(address: str, topic: str, batch: DataFrame) -> None:
-    """A message for every message; `txnName` keeps it apart from other writes of the batch."""
+    """Send a receipt for each message; `txnName` tells this write from others of the batch."""
     receipts = batch.selectExpr("concat('done: ', CAST(body AS STRING)) AS body", "keys")
     (
         receipts.write.format("rocketmq")
@@ -62,11 +62,11 @@ def write_receipts(address: str, topic: str, batch: DataFrame) -> None:
 def run(
     spark: SparkSession, address: str, topics: tuple[str, str], database: str, checkpoint: str
 ) -> None:
-    """Work through what is there now."""
+    """Process the messages that are there now."""
     source, target = topics
 
     def write_batch(batch: DataFrame, batch_id: int) -> None:
-        del batch_id  # the sink is told by Spark
+        del batch_id  # Spark gives it to the sink
         kept = batch.persist()
         upsert(database, kept)
         write_receipts(address, target, kept)

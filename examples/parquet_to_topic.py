@@ -1,9 +1,9 @@
-"""Parquet files to a topic, all or nothing. A repeat with the same name for the job writes nothing.
+"""Parquet files to a topic, all or nothing. A second run with the same job name writes nothing.
 
     spark-submit examples/parquet_to_topic.py [BROKER TOPIC FILES JOB]
 
-Each row becomes a message: its columns as JSON, the column `id` as key. Without arguments it makes
-some files in a temporary folder and sends them to a store beside them, twice.
+Each row becomes a message: its columns as JSON, the column `id` as key. Without arguments the
+program makes some files in a temporary folder and sends them to a store beside them, twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def make_sample(spark: SparkSession, files: str, count: int = 100) -> None:
 
 
 def publish(spark: SparkSession, address: str, topic: str, files: str, job: str) -> None:
-    """Send all rows. With `txnId` the broker knows a job that it has done."""
+    """Send all rows. By `txnId` the broker recognizes a job that it has done before."""
     rows = spark.read.parquet(files)
     messages = rows.select(
         F.to_json(F.struct("*")).alias("body"),
@@ -30,7 +30,7 @@ def publish(spark: SparkSession, address: str, topic: str, files: str, job: str)
     )
     (
         messages.write.format("rocketmq")
-        .mode("append")  # the one that Spark lets a Python sink have
+        .mode("append")  # the only mode that Spark allows for a Python sink
         .option("broker", address)
         .option("topic", topic)
         .option("createTopic", 4)

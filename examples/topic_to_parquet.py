@@ -1,8 +1,8 @@
-"""A topic to Parquet files: what is there now, and with the next run what has come since.
+"""A topic to Parquet files: the messages that are there now; the next run adds the new ones.
 
     spark-submit examples/topic_to_parquet.py [BROKER TOPIC FOLDER]
 
-Without arguments it makes a small store in a temporary folder and reads that.
+Without arguments the program makes a small store in a temporary folder and reads that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def make_sample(address: str, topic: str, count: int = 100) -> None:
 
 
 def copy(spark: SparkSession, address: str, topic: str, folder: str) -> None:
-    """Append to the files in `folder`/data, once for each message, whatever is interrupted."""
+    """Append each message once to the files in `folder`/data, even if runs are interrupted."""
     messages = (
         spark.readStream.format("rocketmq")
         .option("broker", address)

@@ -1,4 +1,4 @@
-"""Writes performance.md, its plots and the README's figures; --check compares them."""
+"""Write docs/performance.md, its plots and the README's figures; --check compares them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Makes broker_pb2.py and broker_pb2.pyi from broker.proto: `python -m tools.generate_wire`.
+"""Make broker_pb2.py and broker_pb2.pyi from broker.proto: `python -m tools.generate_wire`.
 
-The module is our own wrapping of the compiled descriptor, by protobuf's public interface alone:
-what protoc writes refuses every runtime that is older than protoc, and would force its version on
-all who use this library. The types beside it are protoc's. `--check` says whether both are fresh.
-Needs grpcio-tools, which only development does.
+The module wraps the compiled descriptor through protobuf's public interface. protoc's own module
+refuses every runtime older than protoc, and would force its version on all users of this library.
+The type stubs are protoc's. `--check` exits with 1 if a file is stale. Needs grpcio-tools, a
+dependency of development only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Checks that every relative link in the project's Markdown pages leads to something that is there.
+"""Check that the target of every relative link in the project's Markdown pages exists.
 
-A link may name a file, a heading of a page, or both. Links into the web are not looked at, so this
+A link may name a file, a heading of a page, or both. Links into the web are not checked, so this
 needs no network.
 """
 
@@ -37,13 +37,13 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the names by which links lead to a page's headings, as code hosts make them."""
+    """Return the anchors of a page's headings, as code hosts make them."""
     titles = HEADING.findall(prose(page))
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def broken_links(page: Path) -> Iterator[str]:
-    """Yield what is wrong with each relative link that leads nowhere."""
+    """Yield an error text for each relative link without a target."""
     for link in LINK.findall(prose(page)):
         if "://" in link or link.startswith("mailto:"):
             continue

@@ -1,7 +1,7 @@
 """Write the lists of conditions into docs/troubleshooting.md; --check compares them.
 
-The page's own text says when a class of conditions occurs and what to look at. Between two marks
-under each class are its conditions, from pyspark_rocketmq/conditions.py. A class without marks is
+The page's own text says when a class of conditions occurs and what to check. Its conditions, from
+pyspark_rocketmq/conditions.py, stand between two marks under each class. A class without marks is
 an error, and so are marks without a class.
 """
 
@@ -49,7 +49,9 @@ def main(arguments: list[str]) -> int:
     if arguments != ["--check"]:
         PAGE.write_text(filled(text), "utf-8")
     elif filled(text) != text:
-        sys.stderr.write("docs/troubleshooting.md is out of date: run tools/troubleshooting.py\n")
+        sys.stderr.write(
+            "docs/troubleshooting.md is out of date: run python -m tools.troubleshooting\n"
+        )
         return 1
     return 0
 

@@ -1,7 +1,7 @@
-"""Brings what lies outside docs/ into the site, under project/, and makes links lead there.
+"""Hooks of the site: add pages outside docs/ under project/, and adapt links to that.
 
-Pages are written for readers of the repository, whose links lead from file to file. In the site a
-file of docs/ stands at its own path and any other file under project/.
+Pages are written for readers of the repository, with links from file to file. In the site a file of
+docs/ keeps its path, and any other file is under project/.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the files outside docs/ that pages lead to."""
     for pattern in OUTSIDE:
         for path in sorted(ROOT.glob(pattern)):
-            place = f"project/{path.relative_to(ROOT).as_posix()}"
-            files.append(File.generated(config, place, abs_src_path=str(path)))
+            site_path = f"project/{path.relative_to(ROOT).as_posix()}"
+            files.append(File.generated(config, site_path, abs_src_path=str(path)))
     return files
 
 
@@ -33,7 +33,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def moved(page: str, target: str) -> str:
-    """Return a link's target in the site, for a page at its place in the site.
+    """Return a link's target in the site, for a page at its path in the site.
 
     >>> moved("options.md", "guarantees.md"), moved("options.md", "../conf/broker.conf")
     ('guarantees.md', 'project/conf/broker.conf')
@@ -45,5 +45,5 @@ def moved(page: str, target: str) -> str:
     is_outside = page.startswith("project/")
     source = page.removeprefix("project/") if is_outside else f"docs/{page}"
     file = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
-    place = file.removeprefix("docs/") if file.startswith("docs/") else f"project/{file}"
-    return posixpath.relpath(place, posixpath.dirname(page) or ".")
+    site_path = file.removeprefix("docs/") if file.startswith("docs/") else f"project/{file}"
+    return posixpath.relpath(site_path, posixpath.dirname(page) or ".")
