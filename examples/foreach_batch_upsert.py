@@ -27,7 +27,7 @@ UPSERT = """INSERT INTO orders VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE
 
 
 def make_sample(address: str, topic: str, count: int = 30) -> None:
-    """Send orders that are placed and then paid; an order's messages share a queue, so keep order."""
+    """Send orders that are placed and then paid; the messages of one order share a queue."""
     with open_broker(address, mode="rw", create=True) as broker:
         broker.create_topic(topic, exist_ok=True)
         for state in ("placed", "paid"):
