@@ -30,9 +30,7 @@ def body_column(fields: RecordFields, max_bytes: int = MAX_COLUMN_BYTES) -> pa.A
     more than a column should hold.
     """
     _require_room(fields, int(fields.bodies.lengths.sum()), max_bytes)
-    stored = fields.stored_bodies
-    if stored is None:
-        stored = gather_spans(fields.bodies)
+    stored = gather_spans(fields.bodies)
     packed = np.flatnonzero(fields.sys_flags & SysFlag.COMPRESSED)
     if not len(packed):
         return stored

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from broker_core.codec.bodies import body_column
 from broker_core.codec.corruption import corrupt
-from broker_core.codec.fields import first_bad_topic, locate, locate_properties
+from broker_core.codec.fields import first_bad_topic, locate
 from broker_core.codec.hosts import host_texts
 from broker_core.codec.ids import hex_upper
 from broker_core.codec.properties.search import find_values
@@ -136,8 +136,7 @@ def property_columns(frames: FrameBatch, names: Sequence[str]) -> dict[str, pa.A
         plain = decode_plain(frames, (), names, bodies=False)
         if plain is not None:
             return plain.values
-    texts = locate_properties(frames)
-    found = find_values(texts, list(names))
+    found = find_values(locate(frames).properties, names)
     return {name: value_column(value) for name, value in zip(names, found, strict=True)}
 
 
@@ -255,7 +254,7 @@ class _LocatedColumns(_Columns):
     def __init__(self, frames: FrameBatch, broker_name: str, columns: Sequence[str]) -> None:
         super().__init__(frames, broker_name)
         names = _property_names(columns)
-        self._fields = locate(frames, texts=bool(names), bodies="body" in columns)
+        self._fields = locate(frames)
         found = find_values(self._fields.properties, names)
         self._values = dict(zip(names, found, strict=True))
 

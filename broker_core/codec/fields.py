@@ -11,7 +11,7 @@ physical offset. Body checksums are checked only on demand, for they cost a pass
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,16 +20,6 @@ from broker_core.codec import layout
 from broker_core.codec.corruption import corrupt
 from broker_core.codec.hashing.crc import body_crcs
 from broker_core.codec.header_dtype import HEAD
-from broker_core.codec.positions import (
-    Positions,
-    Tail,
-    any_topic,
-    first_topic,
-    host_growth,
-    one_topic,
-    other_topics,
-    plain_bodies,
-)
 from broker_core.codec.spans import Spans, fixed_width, gather_spans, integers
 from broker_core.jit import arguments, kernels
 from broker_core.process_settings import keep_freed_memory
@@ -38,9 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.frames import FrameBatch
-
-_EARLY_BYTES = 256 << 20
-"""Bodies of batches up to this size may be copied before all is checked."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +47,6 @@ class RecordFields:
     topics: Spans
     properties: Spans
     topic: str | None = None
-    stored_bodies: pa.Array | None = None
 
     @property
     def data(self) -> NDArray[np.uint8]:
@@ -94,14 +80,9 @@ class RecordFields:
         ]
 
 
-def locate(frames: FrameBatch, *, texts: bool = False, bodies: bool = False) -> RecordFields:
-    """Find all fields; CorruptRecordError naming the first record that does not check.
-
-    Two hints about what is going to be read, for memory is what this costs: `texts` lets
-    properties be copied together (`fields.properties` are spans of the copy then), `bodies`
-    lets the stored bodies be copied on the way, between what lies before and behind them.
-    """
-    fields, bad = examine(frames, texts=texts, bodies=bodies)
+def locate(frames: FrameBatch) -> RecordFields:
+    """Find all fields; CorruptRecordError naming the first record that does not check."""
+    fields, bad = examine(frames)
     if bad is None and frames.verify:
         bad = first_bad_body(fields)
     if bad is not None:
@@ -109,85 +90,42 @@ def locate(frames: FrameBatch, *, texts: bool = False, bodies: bool = False) -> 
     return fields
 
 
-def locate_properties(frames: FrameBatch) -> Spans:
-    """Find the properties only, for a filter: as little of each record is touched as possible.
+def examine(frames: FrameBatch) -> tuple[RecordFields, int | None]:
+    """Return (fields, number of the first bad record or None).
 
-    A record whose topic and lengths fit its size is taken at its word; whoever reads more of it
-    calls `locate`, which checks the rest. CorruptRecordError as there for one that does not fit.
+    The fields of the records before that one can be relied on.
     """
-    is_small = not kernels.is_worth(len(frames))
-    if is_small and frames.queue is not None and len(frames):
-        found = _properties_of_queue(frames)
-        if found is not None:
-            return found
-    fields = locate(frames, texts=True)
-    return fields.properties
-
-
-def _properties_of_queue(frames: FrameBatch) -> Spans | None:
-    """Look for V1/IPv4 records of the queue's topic; None if not all of them are such."""
-    assert frames.queue is not None
-    topic = frames.queue.topic.encode()
-    if len(topic) > layout.MAX_TOPIC_V1 or _first_outside(frames) is not None:
-        return None
-    records = Spans(frames.buffer, frames.starts, frames.sizes.astype(np.int64))
-    lengths = integers(frames.buffer, frames.starts + layout.BODY_LENGTH, ">i4").astype(np.int64)
-    body_starts, lengths, is_outside = plain_bodies(records, lengths, topic)
-    if is_outside.any():
-        return None
-    tail = one_topic(records, body_starts, lengths, topic, gathered=True)
-    if tail.is_wrong.any():
-        return None
-    positions = tail.positions
-    return Spans(tail.texts, positions.properties_starts, positions.properties_lengths)
-
-
-def examine(
-    frames: FrameBatch, *, texts: bool = False, bodies: bool = False
-) -> tuple[RecordFields, int | None]:
-    """(fields, number of the first bad record or None); fields cover the records before it."""
     keep_freed_memory()
     if kernels.is_worth(len(frames)):
-        located = _located(frames)
-        if located is not None:
-            return located, None
+        fields = _examine_compiled(frames)
+        if fields is not None:
+            return fields, None
     bad = _first_outside(frames)
     if bad is not None:
         fields, earlier = examine(frames.slice(0, bad))
         return fields, bad if earlier is None else earlier
     head = fixed_width(frames.buffer, frames.starts, layout.BODY).view(HEAD)[:, 0]
-    records = Spans(frames.buffer, frames.starts, frames.sizes.astype(np.int64))
     sys_flags = head["sysFlag"].astype(np.int32)
     is_v1 = head["magic"] == layout.MAGIC_V1
     is_plain = bool(is_v1.all()) and not bool((sys_flags & layout.HOSTS_V6_MASK).any())
-    is_broken = head["size"] != frames.sizes
-    is_broken |= _misplaced(frames, head)
-    found = _of_one_topic(frames, records, head, texts, bodies) if is_plain and len(head) else None
-    if found is None:
-        is_broken |= ~is_v1 & (head["magic"] != layout.MAGIC_V2)
-        found = _of_any_topic(frames, records, sys_flags, is_v1)
-    is_broken |= found.tail.is_wrong
-    fields = RecordFields(
-        frames,
-        head,
-        sys_flags,
-        is_plain,
-        *found.tail.positions.spans(frames.buffer, found.tail.texts),
-        found.topic,
-        found.bodies,
-    )
-    return fields, _first(is_broken)
+    is_wrong = head["size"] != frames.sizes
+    is_wrong |= ~is_v1 & (head["magic"] != layout.MAGIC_V2)
+    is_wrong |= _misplaced(frames, head)
+    bodies, topics, properties = _follow_lengths(frames, sys_flags, is_v1, is_wrong)
+    topic = _check_topics(frames, topics, is_wrong)
+    fields = RecordFields(frames, head, sys_flags, is_plain, bodies, topics, properties, topic)
+    return fields, _first(is_wrong)
 
 
-def _located(frames: FrameBatch) -> RecordFields | None:
-    """What a kernel finds in a batch; None if one of its records does not check."""
+def _examine_compiled(frames: FrameBatch) -> RecordFields | None:
+    """Examine a batch by the kernel; None if one of its records does not check."""
     from broker_core.codec.fields_kernels import NONE, locate_fields
 
     count = len(frames)
     queue = frames.queue
     topic = b"" if queue is None else queue.topic.encode()
     sys_flags = np.empty(count, dtype=np.int32)
-    found = np.empty((len(Positions._fields), count), dtype=np.int64)
+    found = np.empty((6, count), dtype=np.int64)
     checked, is_plain, is_one_topic = locate_fields(
         arguments.octets(frames.buffer),
         arguments.longs(frames.starts),
@@ -201,55 +139,74 @@ def _located(frames: FrameBatch) -> RecordFields | None:
     )
     if checked < count:
         return None
-    positions = Positions(*found)
+    bodies, topics, properties = (Spans(frames.buffer, *found[row : row + 2]) for row in (0, 2, 4))
     name = None if queue is None else queue.topic
     if queue is None and is_one_topic:
-        first = int(positions.topic_starts[0])
-        name = _text(frames.buffer[first : first + int(positions.topic_lengths[0])].tobytes())
-    spans = positions.spans(frames.buffer, frames.buffer)
-    return RecordFields(frames, None, sys_flags, bool(is_plain), *spans, name)
+        name = _text(topics.bytes_of(0))
+    return RecordFields(frames, None, sys_flags, bool(is_plain), bodies, topics, properties, name)
 
 
-class _Found(NamedTuple):
-    tail: Tail
-    topic: str | None = None
-    bodies: pa.Array | None = None
-
-
-def _of_one_topic(
-    frames: FrameBatch, records: Spans, head: NDArray[np.void], texts: bool, bodies: bool
-) -> _Found | None:
-    """Look into plain records that carry the queue's topic, or all of them the first one's.
-
-    None if no queue is given and they do not.
-    """
-    topic = frames.queue.topic if frames.queue is not None else first_topic(records)
-    raw = topic.encode() if topic is not None else b""
-    if topic is None or len(raw) > layout.MAX_TOPIC_V1:
-        return None
-    lengths = head["bodyLength"].astype(np.int64)
-    body_starts, lengths, is_outside = plain_bodies(records, lengths, raw)
-    is_early = bodies and frames.size_bytes <= _EARLY_BYTES
-    stored = gather_spans(Spans(records.data, body_starts, lengths)) if is_early else None
-    tail = one_topic(records, body_starts, lengths, raw, gathered=texts)
-    np.logical_or(tail.is_wrong, is_outside, out=tail.is_wrong)
-    if frames.queue is None and tail.is_wrong.any():
-        return None
-    return _Found(tail, topic, stored)
-
-
-def _of_any_topic(
+def _follow_lengths(
     frames: FrameBatch,
-    records: Spans,
     sys_flags: NDArray[np.int32],
     is_v1: NDArray[np.bool_],
-) -> _Found:
-    """Look into records of any shape; with a queue given, those of other topics are wrong."""
-    positions, is_wrong = any_topic(records, sys_flags, is_v1)
+    is_wrong: NDArray[np.bool_],
+) -> tuple[Spans, Spans, Spans]:
+    """Find bodies, topics and properties; mark records whose lengths do not add up as wrong.
+
+    Fields behind the fixed part follow one another by their lengths, so each position depends on
+    the lengths before it. Lengths are read only inside the record: for one that is wrong already,
+    position 0 is read instead, and its spans mean nothing.
+    """
+    data, starts, sizes = frames.buffer, frames.starts, frames.sizes.astype(np.int64)
+    growth = host_growth(sys_flags, born=True, store=True)
+    topic_heads = np.where(is_v1, 1, 2)
+    fixed = layout.BODY + growth + topic_heads + 2
+    is_wrong |= sizes < fixed
+    at = np.where(is_wrong, 0, starts + layout.BODY_LENGTH + growth)
+    body_lengths = integers(data, at, ">i4").astype(np.int64)
+    is_wrong |= (body_lengths < 0) | (body_lengths > sizes - fixed)
+    body_lengths[is_wrong] = 0
+    body_starts = starts + layout.BODY + growth
+    at = np.where(is_wrong, 0, body_starts + body_lengths)
+    topic_lengths = integers(data, at, ">i1").astype(np.int64)
+    if not is_v1.all():
+        topic_lengths = np.where(is_v1, topic_lengths, integers(data, at, ">i2"))
+    topic_starts = at + topic_heads
+    spare = sizes - fixed - body_lengths
+    is_wrong |= (topic_lengths < 0) | (topic_lengths > spare)
+    after = np.where(is_wrong, 0, topic_starts + topic_lengths)
+    properties_lengths = integers(data, after, ">i2").astype(np.int64)
+    is_wrong |= properties_lengths != spare - topic_lengths
+    return (
+        Spans(data, body_starts, body_lengths),
+        Spans(data, topic_starts, topic_lengths),
+        Spans(data, after + 2, properties_lengths),
+    )
+
+
+def _check_topics(frames: FrameBatch, topics: Spans, is_wrong: NDArray[np.bool_]) -> str | None:
+    """Return the topic that all records carry, if they do.
+
+    With a queue given, records of other topics are marked as wrong.
+    """
     if frames.queue is not None:
-        topic = frames.queue.topic.encode()
-        is_wrong |= other_topics(records.data, positions, is_wrong, topic)
-    return _Found(Tail(positions, is_wrong, records.data))
+        is_wrong |= _other_topics(topics, frames.queue.topic.encode(), is_wrong)
+        return frames.queue.topic
+    if not len(frames) or is_wrong.any():
+        return None
+    first = topics.bytes_of(0)
+    return None if _other_topics(topics, first, is_wrong).any() else _text(first)
+
+
+def _other_topics(topics: Spans, topic: bytes, is_wrong: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Tell which records carry another topic than this one; the wrong ones are not looked at."""
+    is_other: NDArray[np.bool_] = topics.lengths != len(topic)
+    rows = np.flatnonzero(~is_other & ~is_wrong)
+    if len(topic) and len(rows):
+        texts = fixed_width(topics.data, topics.starts[rows], len(topic))
+        is_other[rows] = (texts != np.frombuffer(topic, dtype=np.uint8)).any(axis=1)
+    return is_other
 
 
 def _first_outside(frames: FrameBatch) -> int | None:
@@ -303,3 +260,13 @@ def _text(raw: bytes) -> str | None:
 
 def _first(mask: NDArray[np.bool_]) -> int | None:
     return int(mask.argmax()) if mask.any() else None
+
+
+def host_growth(sys_flags: NDArray[np.int32], *, born: bool, store: bool) -> NDArray[np.int64]:
+    """Return how many bytes IPv6 hosts push later fields back."""
+    grown = np.zeros(len(sys_flags), dtype=np.int64)
+    if born:
+        grown += ((sys_flags & layout.SysFlag.BORN_HOST_V6) != 0) * layout.HOST_GROWTH
+    if store:
+        grown += ((sys_flags & layout.SysFlag.STORE_HOST_V6) != 0) * layout.HOST_GROWTH
+    return grown

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _COMPILED = (np.dtype(">i4"), np.dtype(">i8"))
 _FIXED_MAX = 512
-_WORTH_PITCH = 16
 _INT32_MAX = 2**31 - 1
 
 
@@ -39,6 +38,11 @@ class Spans(NamedTuple):
     def ends(self) -> NDArray[np.int64]:
         """Where each span ends."""
         return self.starts + self.lengths
+
+    def bytes_of(self, row: int) -> bytes:
+        """Return the bytes of one span."""
+        start = int(self.starts[row])
+        return self.data[start : start + int(self.lengths[row])].tobytes()
 
     def take(self, rows: NDArray[np.intp]) -> Spans:
         """Return the spans of these rows, over the same data."""
@@ -89,42 +93,8 @@ def fixed_width(
     buffer: NDArray[np.uint8], starts: NDArray[np.int64], width: int
 ) -> NDArray[np.uint8]:
     """The `width` bytes at each start, as a (rows, width) matrix of its own."""
-    kind = np.dtype((np.void, width))
-    pitch = pitch_of(starts)
-    found: NDArray[Any]
-    if pitch:
-        first, count = int(starts[0]), len(starts)
-        found = np.ndarray((count,), kind, buffer, offset=first, strides=(pitch,)).copy()
-    else:
-        found = sliding(buffer, kind)[starts]
+    found = sliding(buffer, np.dtype((np.void, width)))[starts]
     return found.view(np.uint8).reshape(len(starts), width)
-
-
-def pitch_of(starts: NDArray[np.int64]) -> int:
-    """How far apart the starts are, if they all are equally far; else 0."""
-    if len(starts) < _WORTH_PITCH or starts[0] < 0:
-        return 0
-    steps = starts[1:] - starts[:-1]
-    pitch = int(steps[0])
-    return pitch if pitch > 0 and bool((steps == pitch).all()) else 0
-
-
-def padded_rows(
-    buffer: NDArray[np.uint8], starts: NDArray[np.int64], width: int
-) -> NDArray[np.uint8]:
-    """`fixed_width` of starts that may be less than `width` before the buffer's end.
-
-    What lies beyond the end is 0. The buffer must be at least `width` long.
-    """
-    is_beyond = starts > len(buffer) - width
-    if not is_beyond.any():
-        return fixed_width(buffer, starts, width)
-    rows = fixed_width(buffer, np.where(is_beyond, 0, starts), width)
-    for row in np.flatnonzero(is_beyond).tolist():  # the last few at most
-        piece = buffer[starts[row] :]
-        rows[row, : len(piece)] = piece
-        rows[row, len(piece) :] = 0
-    return rows
 
 
 def gather_spans(spans: Spans) -> pa.Array:

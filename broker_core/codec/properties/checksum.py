@@ -24,7 +24,7 @@ from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hashing.crc import body_crcs
 from broker_core.codec.property_names import NAME_VALUE_SEPARATOR, PROPERTY_CRC, PROPERTY_SEPARATOR
-from broker_core.codec.spans import Spans, gather_spans, padded_rows
+from broker_core.codec.spans import Spans, fixed_width, gather_spans
 from broker_core.errors import IllegalMessageError
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ def _has_checksum(
     """Return a mask of the texts whose last entry is a checksum."""
     at = starts + lengths - ROOM_BYTES
     is_long = at >= starts
-    at = np.where(is_long, at, starts)
-    leads = padded_rows(buffer, at, len(_LEAD)) == np.frombuffer(_LEAD, dtype=np.uint8)
+    at = np.where(is_long, at, 0)  # any position will do for a text that is too short
+    leads = fixed_width(buffer, at, len(_LEAD)) == np.frombuffer(_LEAD, dtype=np.uint8)
     is_entry = (at == starts) | (buffer[at - 1] == _END[0])
     return np.asarray(is_long & leads.all(axis=1) & is_entry)
 

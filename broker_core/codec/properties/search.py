@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.codec.properties.layouts import Layout, part_by_layout
+from broker_core.codec.properties.pieces import Pieces
 from broker_core.codec.properties.split import segments_named, split_texts
 from broker_core.codec.spans import Spans
 from broker_core.jit import arguments, kernels
@@ -34,22 +34,9 @@ def find_values(texts: Spans, names: Sequence[str]) -> list[Spans]:
         values = _find_compiled(texts, names)
         if values is not None:
             return values
-    layouts: list[Layout] = [{}]
-    codes = np.zeros(len(starts), dtype=np.intp)
-    leftover = []
-    for rows, layout in part_by_layout(*texts):
-        if layout is not None and len(rows) == len(starts):
-            return [_same_values(texts, layout, name.encode()) for name in names]
-        if layout is None:
-            leftover.append(rows)
-        else:
-            codes[rows] = len(layouts)
-            layouts.append(layout)
-    found = [_values(texts, codes, layouts, name.encode()) for name in names]
-    if leftover:
-        rows = np.sort(np.concatenate(leftover))
-        _split_rows(texts, rows, names, found)
-    return found
+    segments = split_texts(texts)
+    shift = starts - (segments.row_starts + 1)
+    return [_values_named(segments, name, texts, shift) for name in names]
 
 
 def _find_compiled(texts: Spans, names: Sequence[str]) -> list[Spans] | None:
@@ -68,31 +55,13 @@ def _find_compiled(texts: Spans, names: Sequence[str]) -> list[Spans] | None:
     return [Spans(texts.data, *value) for value in zip(*found, strict=True)]
 
 
-def _same_values(texts: Spans, layout: Layout, name: bytes) -> Spans:
-    """Where the value of a name lies in rows that all have one layout."""
-    begin, end = layout.get(name, (0, 0))
-    lengths = np.full(len(texts.starts), end - begin, dtype=np.int64)
-    return Spans(texts.data, texts.starts + begin, lengths)
-
-
-def _values(texts: Spans, codes: NDArray[np.intp], layouts: list[Layout], name: bytes) -> Spans:
-    """Where the value of a name lies in rows whose layouts are known."""
-    places = [layout.get(name, (0, 0)) for layout in layouts]
-    begins = np.array([begin for begin, _ in places], dtype=np.int64)
-    sizes = np.array([end - begin for begin, end in places], dtype=np.int64)
-    return Spans(texts.data, texts.starts + begins[codes], sizes[codes])
-
-
-def _split_rows(
-    texts: Spans, rows: NDArray[np.intp], names: Sequence[str], found: list[Spans]
-) -> None:
-    """Find the names in these rows by their separators alone."""
-    segments = split_texts(texts.take(rows))
-    shift = texts.starts[rows] - (segments.row_starts + 1)
-    for values, name in zip(found, names, strict=True):
-        hits = segments_named(segments, name)
-        row = segments.rows[hits]
-        begins = segments.begins[hits] + (len(name.encode()) + 1)
-        # Assigned in text order, so that of two entries with one name the last stays.
-        values.starts[rows[row]] = begins + shift[row]
-        values.lengths[rows[row]] = segments.ends[hits] - begins
+def _values_named(segments: Pieces, name: str, texts: Spans, shift: NDArray[np.int64]) -> Spans:
+    """Find the values of one name; `shift` leads from the segments' text back to each row's own."""
+    starts, lengths = texts.starts.astype(np.int64), np.zeros(len(texts.starts), dtype=np.int64)
+    hits = segments_named(segments, name)
+    rows = segments.rows[hits]
+    begins = segments.begins[hits] + (len(name.encode()) + 1)
+    # Assigned in text order, so that of two entries with one name the last stays.
+    starts[rows] = begins + shift[rows]
+    lengths[rows] = segments.ends[hits] - begins
+    return Spans(texts.data, starts, lengths)

@@ -12,7 +12,6 @@ from broker_core.codec.spans import (
     gather_spans,
     integers,
     is_ascii,
-    padded_rows,
     spans_of,
 )
 
@@ -109,12 +108,3 @@ def test_starts_that_are_equally_far_apart_are_starts_like_others(pitch: int, co
     assert [row.tobytes() for row in found] == [
         BUFFER[start : start + 9].tobytes() for start in starts.tolist()
     ]
-
-
-def test_rows_may_reach_beyond_the_end_of_the_buffer() -> None:
-    starts = np.array([0, 2030, 2044, 2048])
-
-    rows = padded_rows(BUFFER, starts, 8)
-
-    whole = BUFFER.tobytes() + bytes(8)
-    assert [row.tobytes() for row in rows] == [whole[at : at + 8] for at in starts.tolist()]
