@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from broker_core.codec.decode import DEFAULT_COLUMNS, decode, schema_of
+from broker_core.codec.decode import decode
+from broker_core.codec.schema import DEFAULT_COLUMNS, schema_of
 from broker_core.errors import RequestError
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from broker_core.codec.decode import ALL_COLUMNS, decode, schema_of
+from broker_core.codec.decode import decode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.ids import parse_offset_id
 from broker_core.codec.property_names import (
@@ -23,7 +23,8 @@ from broker_core.codec.property_names import (
     UNIQ_KEY,
     is_system_topic,
 )
-from broker_core.codec.rows import FEW, table_of
+from broker_core.codec.record import FEW, table_of
+from broker_core.codec.schema import ALL_COLUMNS, schema_of
 from broker_core.errors import (
     CorruptRecordError,
     MessageNotFoundError,

@@ -79,7 +79,7 @@ def _stored_between(
 ) -> pa.Table:
     import pyarrow as pa
 
-    from broker_core.codec.decode import ALL_COLUMNS
+    from broker_core.codec.schema import ALL_COLUMNS
 
     parts = []
     for queue, (minimum, maximum) in sorted(broker.offsets(topic).items()):

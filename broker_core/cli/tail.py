@@ -131,7 +131,8 @@ class _Follower:
 
     def print_new(self, *, as_json: bool) -> None:
         """Print new messages, queue by queue; messages that expired before are left out."""
-        from broker_core.codec.decode import ALL_COLUMNS, decode
+        from broker_core.codec.decode import decode
+        from broker_core.codec.schema import ALL_COLUMNS
 
         for queue, (minimum, maximum) in self._bounds().items():
             start = max(self._next.get(queue, minimum), minimum)

@@ -15,14 +15,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.codec.bodies import body_column
-from broker_core.codec.corruption import corrupt
+from broker_core.codec.compression import InflateError, decompress
 from broker_core.codec.fields import first_bad_topic, locate
 from broker_core.codec.hosts import host_texts
 from broker_core.codec.ids import hex_upper
-from broker_core.codec.properties.search import find_values
-from broker_core.codec.properties.split import segments_with_names, split_texts
+from broker_core.codec.layout import SysFlag
+from broker_core.codec.properties.search import find_values, segments_with_names, split_texts
 from broker_core.codec.property_names import KEYS, TAGS, UNIQ_KEY
+from broker_core.codec.record import corrupt
+from broker_core.codec.schema import (
+    COLUMN_TYPES,
+    DEFAULT_COLUMNS,
+    PROPERTY_PREFIX,
+    TIMESTAMP,
+    schema_of,
+)
 from broker_core.codec.spans import (
     Spans,
     fixed_strings,
@@ -39,40 +46,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.decode_kernels import PlainColumns
+    from broker_core.codec.fields import RecordFields
     from broker_core.codec.frames import FrameBatch
 
-TIMESTAMP = pa.timestamp("us", tz="UTC")
-PROPERTIES = pa.map_(pa.string(), pa.string())
-
-COLUMN_TYPES: dict[str, pa.DataType] = {
-    "topic": pa.string(),
-    "brokerName": pa.string(),
-    "queueId": pa.int32(),
-    "queueOffset": pa.int64(),
-    "msgId": pa.string(),
-    "tags": pa.string(),
-    "keys": pa.string(),
-    "body": pa.binary(),
-    "bornTimestamp": TIMESTAMP,
-    "storeTimestamp": TIMESTAMP,
-    "properties": PROPERTIES,
-    "offsetMsgId": pa.string(),
-    "physicalOffset": pa.int64(),
-    "storeSize": pa.int32(),
-    "bornHost": pa.string(),
-    "storeHost": pa.string(),
-    "flag": pa.int32(),
-    "sysFlag": pa.int32(),
-    "reconsumeTimes": pa.int32(),
-    "bodyCrc": pa.int32(),
-    "preparedTransactionOffset": pa.int64(),
-}
-"""Every column there is, the ten default ones first."""
-
-DEFAULT_COLUMNS = tuple(COLUMN_TYPES)[:10]
-ALL_COLUMNS = tuple(COLUMN_TYPES)
-PROPERTY_PREFIX = "property:"
-
+MAX_COLUMN_BYTES = 1 << 30
+"""What the bodies of one batch may take; a binary column of Arrow ends at 2 GiB."""
 _MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
 _PROPERTY_OF = {"tags": TAGS, "keys": KEYS, "msgId": UNIQ_KEY}
 _INTEGERS = frozenset(
@@ -90,22 +68,6 @@ _INTEGERS = frozenset(
 _TIMES = frozenset({"bornTimestamp", "storeTimestamp"})
 _OF_THE_QUEUE = frozenset({"queueId", "queueOffset"})
 _LOCATED_ONLY = frozenset({"properties", "offsetMsgId", "bornHost", "storeHost"})
-
-
-def column_field(column: str) -> pa.Field:
-    """Name and type of a requested column; RequestError for one that does not exist."""
-    if column.startswith(PROPERTY_PREFIX) and len(column) > len(PROPERTY_PREFIX):
-        return pa.field(column[len(PROPERTY_PREFIX) :], pa.string())
-    if column not in COLUMN_TYPES:
-        known = ", ".join(COLUMN_TYPES)
-        message = f"There is no column '{column}'. Columns are {known}, and property:NAME."
-        raise RequestError(message)
-    return pa.field(column, COLUMN_TYPES[column])
-
-
-def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of requested columns."""
-    return pa.schema([column_field(column) for column in columns])
 
 
 def decode(
@@ -341,3 +303,45 @@ def _last_of_each(rows: NDArray[np.int64], names: pa.Array) -> NDArray[np.bool_]
     keep = np.zeros(len(entries), dtype=np.bool_)
     keep[len(entries) - 1 - last] = True
     return keep
+
+
+def body_column(fields: RecordFields, max_bytes: int = MAX_COLUMN_BYTES) -> pa.Array:
+    """The bodies as they were sent.
+
+    CorruptRecordError for one that can't be inflated, RequestError if all of them together are
+    more than a column should hold.
+    """
+    _require_room(fields, int(fields.bodies.lengths.sum()), max_bytes)
+    stored = gather_spans(fields.bodies)
+    packed = np.flatnonzero(fields.sys_flags & SysFlag.COMPRESSED)
+    if not len(packed):
+        return stored
+    plain = _inflated(fields, stored.take(pa.array(packed)), packed, max_bytes)
+    mask = np.zeros(len(stored), dtype=np.bool_)
+    mask[packed] = True
+    return pc.replace_with_mask(stored, pa.array(mask), plain)
+
+
+def _inflated(
+    fields: RecordFields, stored: pa.Array, rows: NDArray[np.intp], max_bytes: int
+) -> pa.Array:
+    plain = []
+    size = 0
+    flags = fields.sys_flags[rows].tolist()
+    for row, body, flag in zip(rows.tolist(), stored.to_pylist(), flags, strict=True):
+        try:
+            plain.append(decompress(body, flag))
+        except InflateError as error:
+            raise corrupt(fields.frames, row, f"its body can't be inflated: {error}") from error
+        size += len(plain[-1])
+        _require_room(fields, size, max_bytes)
+    return pa.array(plain, type=pa.binary())
+
+
+def _require_room(fields: RecordFields, size_bytes: int, max_bytes: int) -> None:
+    if size_bytes > max_bytes:
+        message = (
+            f"The bodies of {len(fields.frames)} records take more than {max_bytes} bytes."
+            " Read fewer records at once (batchRows)."
+        )
+        raise RequestError(message)

@@ -6,6 +6,7 @@ for. The first record that is anything else, or does not check, ends the walk.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,7 @@ from numba import types
 
 from broker_core.codec import layout
 from broker_core.codec.hashing.crc_kernels import crc32
-from broker_core.codec.header_dtype import HEAD
-from broker_core.codec.memory import has_used_scratch, scratch
+from broker_core.codec.layout import HEAD
 from broker_core.codec.properties.search_kernels import KEYS, WORDS, keys_of, search
 from broker_core.codec.spans import strings
 from broker_core.jit import arguments
@@ -56,6 +56,8 @@ _LARGE_RECORD_BYTES = 4096
 """Records as large as this on average cost what copying them costs."""
 _MOST_BYTES = 256 << 20
 """Room that is asked for at most; little of it is touched."""
+
+_SCRATCH_KEPT_BYTES = 16 << 20
 
 _MAGIC = layout.MAGIC_V1 - (1 << 32)
 _WORD_BYTES = 8
@@ -317,3 +319,26 @@ def _strings(data: NDArray[np.uint8], bounds: NDArray[np.int32]) -> pa.Array:
     present = pa.py_buffer(np.packbits(is_present, bitorder="little"))
     buffers = [present, *text.buffers()[1:]]
     return pa.Array.from_buffers(pa.string(), len(text), buffers, offset=text.offset)
+
+
+class _Scratch(threading.local):
+    """The room of one thread."""
+
+    def __init__(self) -> None:
+        self.room = np.empty(0, dtype=np.uint8)
+
+
+_scratch = _Scratch()
+
+
+def scratch(size_bytes: int) -> NDArray[np.uint8]:
+    """Room for the calling thread to work in, until it asks again; what is in it is no matter."""
+    if len(_scratch.room) < size_bytes:
+        _scratch.room = np.empty(size_bytes, dtype=np.uint8)
+    return _scratch.room[:size_bytes]
+
+
+def has_used_scratch(size_bytes: int) -> None:
+    """Take note of how much was written there; much is given back to the system."""
+    if size_bytes > _SCRATCH_KEPT_BYTES:
+        _scratch.room = np.empty(0, dtype=np.uint8)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from broker_core.codec.corruption import corrupt
 from broker_core.codec.fields import RecordFields, first_bad_topic, locate
 from broker_core.codec.hashing.index_keys import KEY_MARK, TAG_MARK, IndexKeys, topic_seeds
 from broker_core.codec.hashing.java import hash_spans
@@ -34,6 +33,7 @@ from broker_core.codec.property_names import (
     TAGS,
     UNIQ_KEY,
 )
+from broker_core.codec.record import corrupt
 from broker_core.codec.spans import Spans, gather_spans
 from broker_core.jit import arguments, kernels
 

@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 
 from broker_core.codec import layout
 from broker_core.codec.hashing.crc import body_crcs
-from broker_core.codec.header_dtype import header_dtype
 from broker_core.codec.hosts import is_v6
+from broker_core.codec.layout import header_dtype
 from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.spans import Spans, regular_offsets, sliding, spans_of
 from broker_core.errors import IllegalMessageError

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from broker_core.codec import layout
-from broker_core.codec.corruption import corrupt
 from broker_core.codec.hashing.crc import body_crcs
-from broker_core.codec.header_dtype import HEAD
+from broker_core.codec.layout import HEAD
+from broker_core.codec.record import corrupt
 from broker_core.codec.spans import Spans, fixed_width, gather_spans, integers
 from broker_core.jit import arguments, kernels
 from broker_core.process_settings import keep_freed_memory

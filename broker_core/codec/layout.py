@@ -34,6 +34,9 @@ it can't be changed, only extended as RocketMQ extends it.
 from __future__ import annotations
 
 from enum import IntFlag
+from functools import lru_cache
+
+import numpy as np
 
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
@@ -101,3 +104,44 @@ TRANSACTION_MASK = 0xC
 COMPRESSION_MASK = 0x700
 COMPRESSION_SHIFT = 8
 HOSTS_V6_MASK = 0x30
+
+_FIELDS = {
+    "size": (">i4", TOTAL_SIZE),
+    "magic": (">u4", MAGIC),
+    "bodyCrc": (">i4", BODY_CRC),
+    "queueId": (">i4", QUEUE_ID),
+    "flag": (">i4", FLAG),
+    "queueOffset": (">i8", QUEUE_OFFSET),
+    "physicalOffset": (">i8", PHYSICAL_OFFSET),
+    "sysFlag": (">i4", SYS_FLAG),
+    "bornTimestamp": (">i8", BORN_TIMESTAMP),
+    "bornHost": (np.uint8, BORN_HOST),
+    "storeTimestamp": (">i8", STORE_TIMESTAMP),
+    "storeHost": (np.uint8, STORE_HOST),
+    "reconsumeTimes": (">i4", RECONSUME_TIMES),
+    "preparedTransactionOffset": (">i8", PREPARED_OFFSET),
+    "bodyLength": (">i4", BODY_LENGTH),
+}
+
+
+@lru_cache(maxsize=4)
+def header_dtype(born_bytes: int, store_bytes: int) -> np.dtype[np.void]:
+    """Everything before the body, in records whose hosts have these widths (8 or 20)."""
+    widths = {"bornHost": born_bytes, "storeHost": store_bytes}
+    kinds = [
+        (kind, widths[name]) if name in widths else kind for name, (kind, _) in _FIELDS.items()
+    ]
+    offsets = [at + growth_before(at, born_bytes, store_bytes) for _, at in _FIELDS.values()]
+    end = BODY + growth_before(BODY, born_bytes, store_bytes)
+    return np.dtype({"names": list(_FIELDS), "formats": kinds, "offsets": offsets, "itemsize": end})
+
+
+def growth_before(position: int, born_bytes: int, store_bytes: int) -> int:
+    """How far hosts of these widths push back what lies at an IPv4/IPv4 position."""
+    born = born_bytes - HOST_V4 if position > BORN_HOST else 0
+    store = store_bytes - HOST_V4 if position > STORE_HOST else 0
+    return born + store
+
+
+HEAD = header_dtype(HOST_V4, HOST_V4)
+"""The fixed part of an IPv4/IPv4 record."""

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from broker_core.codec import layout
 from broker_core.codec.encode import EncodedRecords, StoredTopics, fixed_binary, writable
-from broker_core.codec.header_dtype import header_dtype
+from broker_core.codec.layout import header_dtype
 from broker_core.codec.spans import fixed_width, gather_spans
 from broker_core.jit import arguments, kernels
 

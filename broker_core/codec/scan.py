@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from broker_core.codec import layout
-from broker_core.codec.corruption import corrupt
 from broker_core.codec.fields import examine, first_bad_body, first_bad_topic
 from broker_core.codec.frames import FrameBatch
+from broker_core.codec.record import corrupt
 from broker_core.jit import arguments, kernels
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from broker_core import open_broker
 from broker_core.broker.broker import EmbeddedBroker
-from broker_core.codec.decode import DEFAULT_COLUMNS, decode
+from broker_core.codec.decode import decode
 from broker_core.codec.frames import FrameBatch
+from broker_core.codec.schema import DEFAULT_COLUMNS
 from broker_core.types import OffsetRange
 from tests.bench.data import TOPIC, fill
 from tests.bench.figure import Figure, rate_figure, take_turns, tell, timed

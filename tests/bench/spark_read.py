@@ -11,7 +11,7 @@ from statistics import median
 
 from pyspark.sql import DataFrame, SparkSession
 
-from broker_core.codec.decode import DEFAULT_COLUMNS
+from broker_core.codec.schema import DEFAULT_COLUMNS
 from tests.bench.ceiling import CeilingSource
 from tests.bench.data import BODY_BYTES, QUEUES, TOPIC, fill
 from tests.bench.figure import (

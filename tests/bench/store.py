@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from broker_core import open_broker
 from broker_core.api import Broker
-from broker_core.codec.decode import DEFAULT_COLUMNS, decode
+from broker_core.codec.decode import decode
 from broker_core.codec.message_batch import MessageBatch
+from broker_core.codec.schema import DEFAULT_COLUMNS
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.types import OffsetRange
 from tests.bench.data import QUEUES, TOPIC, batches, fill

@@ -4,7 +4,7 @@ import pytest
 
 from broker_core import FilterSyntaxError, MessageNotFoundError, RequestError
 from broker_core.api import Broker
-from broker_core.codec.decode import ALL_COLUMNS
+from broker_core.codec.schema import ALL_COLUMNS
 from broker_core.filter.pipeline import MessageFilter
 from tests.contract.test_messages import wanted
 

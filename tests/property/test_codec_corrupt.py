@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.codec.compression import compress, compression_flags
-from broker_core.codec.decode import ALL_COLUMNS, decode, property_columns
+from broker_core.codec.decode import decode, property_columns
 from broker_core.codec.dispatch_request import dispatch_requests
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.layout import MAGIC_V2, SYS_FLAG
 from broker_core.codec.property_names import TAGS
 from broker_core.codec.record import Record, decode_record
 from broker_core.codec.scan import walk
+from broker_core.codec.schema import ALL_COLUMNS
 from broker_core.errors import CorruptRecordError
 from tests.kit.records import laid_out, mixtures, of_one_queue
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.codec.decode import ALL_COLUMNS, decode, property_columns
+from broker_core.codec.decode import decode, property_columns
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.property_names import KEYS, TAGS
-from broker_core.codec.record import Record, decode_record
-from broker_core.codec.rows import row_of, table_of
+from broker_core.codec.record import Record, decode_record, row_of, table_of
+from broker_core.codec.schema import ALL_COLUMNS
 from tests.kit.records import laid_out, mixtures, of_one_queue
 
 pytestmark = pytest.mark.usefixtures("either_way")

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 
 from broker_core.codec import layout
 from broker_core.codec.compression import compress, compression_flags
-from broker_core.codec.decode import ALL_COLUMNS, COLUMN_TYPES, DEFAULT_COLUMNS, decode
+from broker_core.codec.decode import decode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.properties.search import find_values
 from broker_core.codec.properties.text import parse_properties
 from broker_core.codec.property_names import KEYS, TAGS, UNIQ_KEY
 from broker_core.codec.record import Record
+from broker_core.codec.schema import ALL_COLUMNS, COLUMN_TYPES, DEFAULT_COLUMNS
 from broker_core.codec.spans import Spans
 from broker_core.errors import CorruptRecordError
 from broker_core.jit import kernels

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_core.codec.decode import ALL_COLUMNS
+from broker_core.codec.schema import ALL_COLUMNS
 from pyspark_rocketmq.plan.subscription import Pattern
 from tests.kit import fixtures
 

@@ -33,7 +33,7 @@ from broker_core.codec.encode import EncodedRecords, encode, record_sizes
 from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hashing.crc import body_crcs
-from broker_core.codec.header_dtype import header_dtype
+from broker_core.codec.layout import header_dtype
 from broker_core.codec.message_batch import Destinations, MessageBatch
 from broker_core.codec.properties.text import format_properties, terminated
 from broker_core.codec.property_names import (

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from broker_core.clients.cluster.client_instance import ClientInstance, broker_label
 from broker_core.clients.cluster.pull.records import record_frames
-from broker_core.codec.decode import ALL_COLUMNS, decode, property_columns, schema_of
+from broker_core.codec.decode import decode, property_columns
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hosts import host_text
 from broker_core.codec.ids import parse_offset_id
@@ -28,6 +28,7 @@ from broker_core.codec.property_names import (
     UNIQ_KEY,
     is_system_topic,
 )
+from broker_core.codec.schema import ALL_COLUMNS, schema_of
 from broker_core.errors import MessageNotFoundError
 from broker_core.wire.remoting.command import ResponseCode
 from broker_core.wire.remoting.headers import query_message_request, view_message_request

@@ -25,11 +25,12 @@ from broker_core.clients.grpc.pull import pull, pull_columns
 from broker_core.clients.grpc.send import Appender, Parcel, single_bytes
 from broker_core.clients.grpc.topic_cache import TopicCache
 from broker_core.clients.grpc.transactions import GrpcTransactions
-from broker_core.codec.decode import ALL_COLUMNS, decode, schema_of
+from broker_core.codec.decode import decode
 from broker_core.codec.encode import encode
 from broker_core.codec.hashing.java import index_hash, java_hash
 from broker_core.codec.ids import UniqueIds, offset_id
 from broker_core.codec.message import message_properties, single_record
+from broker_core.codec.schema import ALL_COLUMNS, schema_of
 from broker_core.errors import (
     IllegalMessageError,
     PermissionDeniedError,

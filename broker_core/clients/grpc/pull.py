@@ -15,7 +15,8 @@ import grpc
 import numpy as np
 import pyarrow as pa
 
-from broker_core.codec.decode import decode, schema_of
+from broker_core.codec.decode import decode
+from broker_core.codec.schema import schema_of
 from broker_core.codec.spans import repeated
 from broker_core.errors import UnavailableError
 from broker_core.retry import Backoff, Deadline

@@ -21,7 +21,7 @@ from broker_core.codec.hashing.java import (
     index_hashes,
     java_hash,
 )
-from broker_core.codec.properties.pieces import cut
+from broker_core.codec.properties.search import cut_texts
 from broker_core.codec.property_names import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
 from broker_core.codec.spans import Spans
 
@@ -71,7 +71,7 @@ class IndexKeys:
     def add_keys(self, values: Spans) -> None:
         """Add the keys between spaces of each value."""
         rows = self._present(values)
-        pieces = cut(values.take(rows), _SPACE)
+        pieces = cut_texts(values.take(rows), _SPACE)
         lengths = pieces.ends - pieces.begins
         chosen = np.flatnonzero(lengths)
         hashes = hash_spans(Spans(pieces.text, pieces.begins[chosen], lengths[chosen]))

@@ -8,17 +8,21 @@ searched by a compiled loop that does the same (compiled/properties.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.codec.properties.pieces import Pieces
-from broker_core.codec.properties.split import segments_named, split_texts
-from broker_core.codec.spans import Spans
+from broker_core.codec.spans import Spans, gather_spans, integers, spans_of
 from broker_core.jit import arguments, kernels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+_WORD_BYTES = 8
+_NAME_END = 1
+_VALUE_END = 2
 
 
 def find_values(texts: Spans, names: Sequence[str]) -> list[Spans]:
@@ -55,7 +59,7 @@ def _find_compiled(texts: Spans, names: Sequence[str]) -> list[Spans] | None:
     return [Spans(texts.data, *value) for value in zip(*found, strict=True)]
 
 
-def _values_named(segments: Pieces, name: str, texts: Spans, shift: NDArray[np.int64]) -> Spans:
+def _values_named(segments: Segments, name: str, texts: Spans, shift: NDArray[np.int64]) -> Spans:
     """Find the values of one name; `shift` leads from the segments' text back to each row's own."""
     starts, lengths = texts.starts.astype(np.int64), np.zeros(len(texts.starts), dtype=np.int64)
     hits = segments_named(segments, name)
@@ -65,3 +69,76 @@ def _values_named(segments: Pieces, name: str, texts: Spans, shift: NDArray[np.i
     starts[rows] = begins + shift[rows]
     lengths[rows] = segments.ends[hits] - begins
     return Spans(texts.data, starts, lengths)
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Piece i is text[begins[i] : ends[i]]; those of one row follow one another.
+
+    A row has one piece more than separators; segments may be empty. Row r begins behind its own
+    separator text[row_starts[r]]. `text` goes on for some bytes that belong to no piece, so that
+    a word can be read wherever a piece begins.
+    """
+
+    text: NDArray[np.uint8]
+    row_starts: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+    @cached_property
+    def words(self) -> NDArray[np.uint64]:
+        """The eight bytes at the beginning of each piece, as one number."""
+        return integers(self.text, self.begins, "<u8")
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """The row of each piece."""
+        rows, segments = len(self.row_starts), len(self.begins)
+        count = segments // rows if rows else 1
+        # Often all rows have equally many.
+        if rows * count == segments and bool((self.begins[::count] == self.row_starts + 1).all()):
+            return np.repeat(np.arange(rows), count)
+        firsts = np.searchsorted(self.begins, self.row_starts, side="right")
+        return np.repeat(np.arange(rows), np.diff(firsts, append=segments))
+
+
+def cut_texts(texts: Spans, separator: int) -> Segments:
+    """Cut texts at a byte; none may begin at position 0 of its data."""
+    joined, row_starts, _ = spans_of(
+        gather_spans(Spans(texts.data, texts.starts - 1, texts.lengths + 1))
+    )
+    text = np.concatenate([joined, np.zeros(_WORD_BYTES, dtype=np.uint8)])
+    text[row_starts] = separator
+    marks = np.flatnonzero(text[: len(joined)] == separator)
+    ends = np.append(marks[1:], len(joined))
+    return Segments(text, row_starts, marks + 1, ends)
+
+
+def split_texts(texts: Spans) -> Segments:
+    """Return the segments of each properties text."""
+    return cut_texts(texts, _VALUE_END)
+
+
+def segments_named(segments: Segments, name: str) -> NDArray[np.intp]:
+    """Numbers of the segments that have this name and a value."""
+    key = name.encode() + bytes([_NAME_END])
+    if not name or _NAME_END in key[:-1] or _VALUE_END in key:
+        return np.empty(0, dtype=np.intp)
+    mask = (1 << 8 * min(len(key), _WORD_BYTES)) - 1
+    first = int.from_bytes(key[:_WORD_BYTES], "little")
+    hits = np.flatnonzero((segments.words & np.uint64(mask)) == first)
+    hits = hits[segments.begins[hits] + len(key) < segments.ends[hits]]
+    # The rest of a long name, word by word; the last word reaches back into the one before.
+    for at in range(_WORD_BYTES, len(key), _WORD_BYTES):
+        place = min(at, len(key) - _WORD_BYTES)
+        word = int.from_bytes(key[place : place + _WORD_BYTES], "little")
+        hits = hits[integers(segments.text, segments.begins[hits] + place, "<u8") == word]
+    return hits
+
+
+def segments_with_names(segments: Segments) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """(numbers of the segments that have a name and a value, where their names end)."""
+    name_ends = np.append(np.flatnonzero(segments.text == _NAME_END), len(segments.text))
+    splits = name_ends[np.searchsorted(name_ends, segments.begins)]
+    hits = np.flatnonzero((splits > segments.begins) & (splits + 1 < segments.ends))
+    return hits, splits[hits]

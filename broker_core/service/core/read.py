@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from broker_core.broker.query import as_frames, find_by_id, find_by_key
-from broker_core.codec.decode import schema_of
+from broker_core.codec.schema import schema_of
 from broker_core.errors import MessageNotFoundError, OffsetRangeError, RequestError
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.service.auth import rights

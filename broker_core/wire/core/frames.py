@@ -41,8 +41,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from broker_core.codec.decode import decode, schema_of
+from broker_core.codec.decode import decode
 from broker_core.codec.frames import FrameBatch
+from broker_core.codec.schema import schema_of
 from broker_core.codec.spans import Spans, gather_spans
 from broker_core.errors import RequestError
 

@@ -22,8 +22,8 @@ from typing import Literal
 
 from broker_core.clients.address import BrokerKind, parse_address
 from broker_core.codec.compression import Compression
-from broker_core.codec.decode import DEFAULT_COLUMNS
 from broker_core.codec.legal_names import check_group
+from broker_core.codec.schema import DEFAULT_COLUMNS
 from broker_core.errors import AddressError, FilterSyntaxError, InvalidNameError
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.types import Flush

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.codec.decode import PROPERTY_PREFIX, schema_of
+from broker_core.codec.schema import PROPERTY_PREFIX, schema_of
 from broker_core.errors import BrokerError, MessageNotFoundError, TopicNotFoundError
 from broker_core.process_settings import tune_worker
 from pyspark_rocketmq import client_cache

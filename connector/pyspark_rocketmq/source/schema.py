@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from broker_core.codec.decode import COLUMN_TYPES, PROPERTY_PREFIX, TIMESTAMP
+from broker_core.codec.schema import COLUMN_TYPES, PROPERTY_PREFIX, TIMESTAMP
 from pyspark_rocketmq.errors import option_errors
 
 PROPERTIES = "properties"

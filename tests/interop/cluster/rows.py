@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from broker_core.api import Broker
-from broker_core.codec.decode import ALL_COLUMNS, decode
+from broker_core.codec.decode import decode
 from broker_core.codec.property_names import UNIQ_KEY
 from broker_core.codec.record import decode_record
+from broker_core.codec.schema import ALL_COLUMNS
 from broker_core.types import OffsetRange
 
 

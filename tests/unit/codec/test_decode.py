@@ -10,20 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from broker_core.codec.bodies import body_column
 from broker_core.codec.compression import MAX_INFLATED_BYTES, compression_flags
-from broker_core.codec.decode import (
-    ALL_COLUMNS,
-    COLUMN_TYPES,
-    DEFAULT_COLUMNS,
-    decode,
-    property_columns,
-    schema_of,
-)
+from broker_core.codec.decode import body_column, decode, property_columns
 from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.properties.text import format_properties
 from broker_core.codec.record import Record
+from broker_core.codec.schema import ALL_COLUMNS, COLUMN_TYPES, DEFAULT_COLUMNS, schema_of
 from broker_core.errors import CorruptRecordError, RequestError
 from broker_core.types import QueueRef
 from tests.kit.records import laid_out, of_one_queue

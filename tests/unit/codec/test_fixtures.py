@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from broker_core.codec.decode import ALL_COLUMNS, decode
+from broker_core.codec.decode import decode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.record import decode_record, encode_record
 from broker_core.codec.scan import walk
+from broker_core.codec.schema import ALL_COLUMNS
 from tests.kit.fixtures import NAMES, SIZES, expected, extract
 
 pytestmark = pytest.mark.usefixtures("either_way")

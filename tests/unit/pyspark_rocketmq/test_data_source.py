@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.datasource import DataSource
 
 import pyspark_rocketmq
-from broker_core.codec.decode import DEFAULT_COLUMNS
+from broker_core.codec.schema import DEFAULT_COLUMNS
 from pyspark_rocketmq.data_source import RocketMQDataSource
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.source.batch import RocketMQPushdownReader, RocketMQReader

@@ -11,8 +11,9 @@ import pytest
 
 from broker_core import RequestError, open_broker
 from broker_core.clients.grpc.client import GrpcBroker
-from broker_core.codec.decode import ALL_COLUMNS, decode
+from broker_core.codec.decode import decode
 from broker_core.codec.frames import FrameBatch
+from broker_core.codec.schema import ALL_COLUMNS
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.service.core import read
 from broker_core.types import LogicalOffset, OffsetRange

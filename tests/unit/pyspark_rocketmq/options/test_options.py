@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from broker_core.codec.decode import DEFAULT_COLUMNS
+from broker_core.codec.schema import DEFAULT_COLUMNS
 from pyspark_rocketmq.errors import ConnectorError, OptionError
 from pyspark_rocketmq.options.options import SinkOptions, SourceOptions, advice
 from pyspark_rocketmq.options.table import TABLE, Scope

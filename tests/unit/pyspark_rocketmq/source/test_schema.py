@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from broker_core.codec.decode import ALL_COLUMNS, DEFAULT_COLUMNS, schema_of
+from broker_core.codec.schema import ALL_COLUMNS, DEFAULT_COLUMNS, schema_of
 from pyspark_rocketmq.errors import SchemaError
 from pyspark_rocketmq.source.schema import check_schema, parse_columns, spark_schema
 

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
-from broker_core.codec.decode import DEFAULT_COLUMNS
+from broker_core.codec.schema import DEFAULT_COLUMNS
 from pyspark_rocketmq import client_cache
 from pyspark_rocketmq.data_source import RocketMQDataSource
 from pyspark_rocketmq.errors import ConnectorError, OptionError, SchemaError

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.codec.compression import compress, compression_flags
-from broker_core.codec.decode import ALL_COLUMNS, DEFAULT_COLUMNS, decode
+from broker_core.codec.decode import decode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.record import Record, encode_record
+from broker_core.codec.schema import ALL_COLUMNS, DEFAULT_COLUMNS
 from broker_core.errors import RequestError
 from broker_core.types import QueueRef
 from broker_core.wire.core.frames import Flag, pack_columns, unpack, unpack_columns

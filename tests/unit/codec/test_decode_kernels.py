@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import threading
 
-from broker_core.codec.memory import has_used_scratch, scratch
+import pytest
+
+pytest.importorskip("numba")
+
+from broker_core.codec.decode_kernels import has_used_scratch, scratch
 
 
 def test_scratch_is_the_same_room_each_time() -> None:
