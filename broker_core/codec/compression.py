@@ -1,11 +1,11 @@
-"""Compressed bodies: SYSFLAG says that and how.
+"""Compression of bodies, as SYSFLAG states it.
 
     bit 0 set, type 0 or 3   zlib (old clients leave the type 0)
     bit 0 set, type 1        LZ4 frame
     bit 0 set, type 2        Zstandard frame
 
-The stored checksum is of the compressed bytes. Nothing limits how far a body may grow when it is
-inflated, so we do: a body over MAX_INFLATED_BYTES is refused, not served.
+The stored checksum is of the compressed bytes. RocketMQ does not limit how far a body may grow when
+it is inflated; we do: a body over MAX_INFLATED_BYTES (64 MiB) is refused, not served.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class InflateError(ValueError):
 
 
 def compression_flags(compression: Compression) -> int:
-    """The SYSFLAG bits that say how a body is compressed."""
+    """Return the SYSFLAG bits that say how a body is compressed."""
     return int(_FLAGS[compression])
 
 
 def compression_of(sys_flag: int) -> Compression:
-    """How a record's body is compressed; InflateError for a type that RocketMQ does not have."""
+    """Return how a record's body is compressed; InflateError for a type that is unknown."""
     if not sys_flag & SysFlag.COMPRESSED:
         return "none"
     kind = (sys_flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT
@@ -51,7 +51,7 @@ def compression_of(sys_flag: int) -> Compression:
 
 
 def compress(body: bytes, compression: Compression) -> bytes:
-    """The stored form of a body."""
+    """Return the stored form of a body."""
     if compression == "none":
         return body
     if compression == "zlib":
@@ -60,7 +60,7 @@ def compress(body: bytes, compression: Compression) -> bytes:
 
 
 def decompress(body: bytes, sys_flag: int, limit: int = MAX_INFLATED_BYTES) -> bytes:
-    """The body as it was sent; at most `limit` bytes."""
+    """Return the body as it was sent; InflateError for more than `limit` bytes."""
     compression = compression_of(sys_flag)
     if compression == "none":
         return body
@@ -77,7 +77,7 @@ def decompress(body: bytes, sys_flag: int, limit: int = MAX_INFLATED_BYTES) -> b
 
 def _zlib(body: bytes, limit: int) -> bytes:
     inflater = zlib.decompressobj()
-    found = inflater.decompress(body, limit + 1)
+    found = inflater.decompress(body, limit + 1)  # one byte more tells that there is more
     if not inflater.eof and len(found) <= limit:
         message = "it ends early"
         raise zlib.error(message)

@@ -1,7 +1,13 @@
-"""Columns out of plain records, in one walk; the twin of what decode.py does with located fields.
+"""Columns of plain records, in one walk: the compiled twin of decode.py.
 
-Plain records are V1 with IPv4 hosts, of one queue, their bodies not compressed if bodies are asked
-for. The first record that is anything else, or does not check, ends the walk.
+Runs for batches of at least kernels.WORTH_ROWS plain records: V1 with IPv4 hosts, of one queue,
+their bodies not compressed if bodies are asked for. The first record that is anything else, or does
+not check, ends the walk, and the twin decodes the batch.
+
+One walk checks a record, reads its numbers, searches its properties and copies values and body,
+while its memory is at hand. NumPy goes over the batch about twenty times for that, and waiting for
+memory is what it costs (docs/decisions/0010). Records of one queue lie far apart in the log, so
+each is prefetched AHEAD_ROWS rows early.
 """
 
 from __future__ import annotations
@@ -50,12 +56,12 @@ if TYPE_CHECKING:
     from broker_core.codec.properties.search_kernels import Keys
 
     Column = tuple[NDArray[np.uint8], NDArray[np.int32]]
-    """Data, bounds."""
+    """Data, and the bounds of each row in them."""
 
 _LARGE_RECORD_BYTES = 4096
-"""Records as large as this on average cost what copying them costs."""
+"""Records that are larger on average are left to the twin: they cost what copying them costs."""
 _MOST_BYTES = 256 << 20
-"""Room that is asked for at most; little of it is touched."""
+"""Most room that is asked for; little of it is touched."""
 
 _SCRATCH_KEPT_BYTES = 16 << 20
 
@@ -63,14 +69,18 @@ _MAGIC = layout.MAGIC_V1 - (1 << 32)
 _WORD_BYTES = 8
 _SHORT_BYTES = 32
 _MOST_LINES, _TAIL_LINES = 8, 4
-"""How many lines of memory of a record are announced; of a larger one, how many at its end."""
+"""Cache lines of a record that are prefetched; of a larger one, those at its end."""
 
 _RECORDS = types.Tuple((BYTES, INT64S, INT32S, INT64S))
 
 
 @inlined
 def ends_with(data: NDArray[np.uint8], end: int, words: NDArray[np.uint64], mask: Any) -> bool:
-    """Whether words, of the first of which only some bits count, lie before a place."""
+    """Tell whether words lie before a position; of the first word only the mask's bits count.
+
+    Words are aligned at the topic's end, so that what is read too much lies before it: in the
+    record, never beyond the buffer.
+    """
     at = end - _WORD_BYTES * len(words)
     differs = (load_word(data, at) ^ words[0]) & mask
     for word in range(1, len(words)):
@@ -82,7 +92,10 @@ def ends_with(data: NDArray[np.uint8], end: int, words: NDArray[np.uint64], mask
 def copy_value(
     out: NDArray[np.uint8], at: int, data: NDArray[np.uint8], start: int, length: int
 ) -> None:
-    """Copy a value that is likely short; bytes behind it may be copied with it."""
+    """Copy a value that is likely short; bytes behind it may be copied with it.
+
+    A copy of constant size is a few vector moves; one of any size is a call of memcpy.
+    """
     if length <= _SHORT_BYTES and start <= len(data) - _SHORT_BYTES:
         copy(out, at, data, start, _SHORT_BYTES)
     else:
@@ -91,10 +104,10 @@ def copy_value(
 
 @inlined
 def announce(data: NDArray[np.uint8], start: int, size: int, is_searched: bool) -> None:
-    """Say that a record is going to be read; its properties too, if they are searched.
+    """Prefetch a record; its properties too, if they are searched.
 
-    A search reads a little of what lies behind. The middle of a large record is left out: it is
-    not read, or as a stream that needs no help.
+    A search reads a little of what lies behind. The middle of a large record is left out: it is not
+    read, or read as a stream, which the processor prefetches by itself.
     """
     if size > _MOST_LINES * LINE_BYTES:
         prefetch(data, start)
@@ -103,8 +116,8 @@ def announce(data: NDArray[np.uint8], start: int, size: int, is_searched: bool) 
             prefetch(data, start + size - 1 + LINE_BYTES * (1 - line))
     else:
         end = size + (_SHORT_BYTES if is_searched else -LINE_BYTES)
-        for place in range(0, end, LINE_BYTES):
-            prefetch(data, start + place)
+        for line in range(0, end, LINE_BYTES):
+            prefetch(data, start + line)
 
 
 @kernel(
@@ -130,13 +143,13 @@ def decode_records(
     numbers: tuple[NDArray[np.int64], NDArray[np.int32]],
     texts: tuple[Column, Column],
 ) -> bool:
-    """Whether all records are plain and check; only then what was put out means anything.
+    """Decode records; return True if all are plain and check, else the columns mean nothing.
 
     `records` are data, starts, sizes and queue offsets; `expected` are the queue id, the origin,
     and bits that no system flag may have. `options` say whether there is an origin, whether to
     check bodies, and whether to copy them. `topic` is what lies behind bodies, length and text, as
     words, its bytes, and which bits of the first word count. `needed` is the number of a key that
-    every record must have, or -1. `fields` are places of numbers in records, long ones and short
+    every record must have, or -1. `fields` are positions of numbers in records, long ones and short
     ones, for the columns of `numbers`.
 
     `texts` are data and bounds of values, those of all keys after one another, and of bodies. Each
@@ -165,6 +178,7 @@ def decode_records(
         start, size = starts[row], sizes[row]
         if start < 0 or size < fixed or start > len(data) - size:
             return False
+        # Checks of one record are joined without branches: almost none of them ever fails.
         is_wrong = load_i32(data, start) != size
         is_wrong |= load_i32(data, start + layout.MAGIC) != _MAGIC
         is_wrong |= load_i32(data, start + layout.QUEUE_ID) != queue_id
@@ -175,6 +189,7 @@ def decode_records(
         body = start + layout.BODY
         body_length = load_i32(data, start + layout.BODY_LENGTH)
         text_length = size - fixed - body_length
+        # From here on lengths lead somewhere, so they must be right.
         if is_wrong or body_length < 0 or text_length < 0:
             return False
         topic_end = body + body_length + topic_bytes
@@ -207,7 +222,7 @@ def decode_records(
 
 @dataclass(frozen=True)
 class PlainColumns:
-    """What was asked for: numbers by the names of fields, values by those of properties."""
+    """Columns that were asked for: numbers by names of fields, values by names of properties."""
 
     numbers: dict[str, NDArray[np.integer]]
     values: dict[str, pa.Array]
@@ -222,7 +237,7 @@ def decode_plain(
     bodies: bool,
     needed: str | None = None,
 ) -> PlainColumns | None:
-    """The columns of a batch; None if not all of its records are plain, check and are small.
+    """Return the columns of a batch; None if not all of its records are plain, check and are small.
 
     `fields` are those of HEAD that are numbers, `names` properties; a record without the one that
     is needed is not plain.
@@ -253,12 +268,12 @@ def decode_plain(
         _topic_words(bytes([len(topic)]) + topic),
         keys_of(names),
         names.index(needed) if needed is not None else -1,
-        (_places(long_fields), _places(int_fields)),
+        (_positions(long_fields), _positions(int_fields)),
         (longs.reshape(-1), ints.reshape(-1)),
         ((values.reshape(-1), value_bounds.reshape(-1)), (stored, stored_bounds)),
     )
     if not is_done:
-        has_used_scratch(values.size)  # how much, is not known
+        has_used_scratch(values.size)  # how much of it, is not known
         return None
     if bodies:
         stored.resize(int(stored_bounds[-1]), refcheck=False)  # gives back the rest, copies nothing
@@ -272,7 +287,7 @@ def decode_plain(
 
 
 def _room(frames: FrameBatch, columns: int) -> int | None:
-    """Bytes that no column of text is longer than; None if the kernel should not be asked."""
+    """Return the bytes that no column of text exceeds; None if the kernel should not be asked."""
     topic_bytes = len(frames.queue.topic.encode()) if frames.queue is not None else -1
     if not 0 <= topic_bytes <= layout.MAX_TOPIC_V1:
         return None
@@ -288,19 +303,22 @@ def _room(frames: FrameBatch, columns: int) -> int | None:
 
 
 def _refused(*, bodies: bool) -> int:
-    """Bits of SYSFLAG that a plain record does not have."""
+    """Return the bits of SYSFLAG that a plain record does not have."""
     return layout.HOSTS_V6_MASK | (int(layout.SysFlag.COMPRESSED) if bodies else 0)
 
 
 def _topic_words(topic: bytes) -> tuple[NDArray[np.uint64], int, np.uint64]:
-    """A topic with its length as words that end where it does, its bytes, and the first's bits."""
+    """Return a topic with its length byte as words that end where it does.
+
+    With them their number of bytes, and the mask of the first word's bytes that count.
+    """
     padding = -len(topic) % _WORD_BYTES
     words = np.frombuffer(bytes(padding) + topic, dtype="<u8").astype(np.uint64)
     return words, len(topic), np.uint64((1 << 64) - (1 << 8 * padding))
 
 
-def _places(fields: Sequence[str]) -> NDArray[np.int64]:
-    """Where fields lie in a plain record."""
+def _positions(fields: Sequence[str]) -> NDArray[np.int64]:
+    """Return the positions of fields in a plain record."""
     assert HEAD.fields is not None
     return np.array([HEAD.fields[name][1] for name in fields], dtype=np.int64)
 
@@ -311,7 +329,7 @@ def _binary(data: NDArray[np.uint8], bounds: NDArray[np.int32]) -> pa.Array:
 
 
 def _strings(data: NDArray[np.uint8], bounds: NDArray[np.int32]) -> pa.Array:
-    """Values as strings, null where there is none; copied, for there is much room behind them."""
+    """Return values as strings, null where there is none; copied out of the scratch room."""
     is_present = bounds[1:] != bounds[:-1]
     text = strings(_binary(data[: int(bounds[-1])].copy(), bounds))
     if is_present.all():
@@ -322,7 +340,12 @@ def _strings(data: NDArray[np.uint8], bounds: NDArray[np.int32]) -> pa.Array:
 
 
 class _Scratch(threading.local):
-    """The room of one thread."""
+    """The room of one thread.
+
+    Each property has room for all that the records hold, of which values fill a little. Allocators
+    would map and zero that room anew for every batch; kept, only pages that were written are in
+    memory.
+    """
 
     def __init__(self) -> None:
         self.room = np.empty(0, dtype=np.uint8)
@@ -332,13 +355,13 @@ _scratch = _Scratch()
 
 
 def scratch(size_bytes: int) -> NDArray[np.uint8]:
-    """Room for the calling thread to work in, until it asks again; what is in it is no matter."""
+    """Return room for the calling thread, until it asks again; its content is undefined."""
     if len(_scratch.room) < size_bytes:
         _scratch.room = np.empty(size_bytes, dtype=np.uint8)
     return _scratch.room[:size_bytes]
 
 
 def has_used_scratch(size_bytes: int) -> None:
-    """Take note of how much was written there; much is given back to the system."""
+    """Report how much was written there; more than 16 MiB is given back to the system."""
     if size_bytes > _SCRATCH_KEPT_BYTES:
         _scratch.room = np.empty(0, dtype=np.uint8)

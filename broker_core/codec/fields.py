@@ -1,7 +1,8 @@
-"""Where the fields of many records lie, found and checked without a loop.
+"""Fields of many records, located and checked: the NumPy twin of fields_kernels.py.
 
-Almost all records are V1 with IPv4 hosts, so their fixed parts have one shape; a batch of only
-such records takes the fast path. Any other batch computes each record's own positions.
+The kernel runs for batches of at least kernels.WORTH_ROWS records that all check. This one runs for
+smaller batches, where Numba is missing, and for a batch in which the kernel met a record that does
+not check: every error is found and worded here.
 
 A batch is checked as a whole: sizes against the consume queue's, magic, lengths adding up to the
 size, and, where the batch says which queue it belongs to, topic, queue id, queue offset and
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecordFields:
-    """Positions in the batch's buffer, one element a record; made by `locate`.
+    """The fields of a batch's records, one element a record; made by `locate`.
 
-    Bodies and topics are spans of the batch's buffer; properties are spans of it, or of a copy of
-    all tails. `head` are the fixed parts, where they were copied together. `topic` is the one that
-    all records carry, where they were found to.
+    Bodies (as stored), topics and properties are spans of the batch's buffer. `head` are the fixed
+    parts, read as if all were V1 with IPv4 hosts, or None if the kernel located the fields.
+    `is_plain` says that all of them are. `topic` is the topic of all records, if they share one.
     """
 
     frames: FrameBatch
@@ -54,18 +55,18 @@ class RecordFields:
         return self.frames.buffer
 
     def integer(self, name: str) -> NDArray[np.integer]:
-        """One integer field of every record, in native byte order."""
+        """Return one integer field of every record, in native byte order."""
         kind, at = HEAD.fields[name][:2]  # type: ignore[index]  # HEAD is a structured dtype
-        places = self.frames.starts + at
+        positions = self.frames.starts + at
         if self.is_plain or at < layout.BORN_HOST:
             if self.head is not None:
                 return self.head[name].astype(kind.newbyteorder("="))
         else:
-            places += host_growth(self.sys_flags, born=True, store=at > layout.STORE_HOST)
-        return integers(self.data, places, kind)
+            positions += host_growth(self.sys_flags, born=True, store=at > layout.STORE_HOST)
+        return integers(self.data, positions, kind)
 
     def hosts(self, name: str) -> list[tuple[NDArray[np.intp], NDArray[np.uint8]]]:
-        """Raw hosts ("bornHost" or "storeHost") as (rows, matrix) groups of one width each."""
+        """Return raw hosts ("bornHost" or "storeHost") as (rows, matrix) groups of one width."""
         is_born = name == "bornHost"
         bit = layout.SysFlag.BORN_HOST_V6 if is_born else layout.SysFlag.STORE_HOST_V6
         at = self.frames.starts + (layout.BORN_HOST if is_born else layout.STORE_HOST)
@@ -102,8 +103,11 @@ def examine(frames: FrameBatch) -> tuple[RecordFields, int | None]:
             return fields, None
     bad = _first_outside(frames)
     if bad is not None:
+        # Heads are gathered without looking, so none may lie outside the buffer.
         fields, earlier = examine(frames.slice(0, bad))
         return fields, bad if earlier is None else earlier
+    # The smallest record is longer than these 88 bytes. Fields before the hosts are right for any
+    # record, the others for plain ones only.
     head = fixed_width(frames.buffer, frames.starts, layout.BODY).view(HEAD)[:, 0]
     sys_flags = head["sysFlag"].astype(np.int32)
     is_v1 = head["magic"] == layout.MAGIC_V1
@@ -210,11 +214,11 @@ def _other_topics(topics: Spans, topic: bytes, is_wrong: NDArray[np.bool_]) -> N
 
 
 def _first_outside(frames: FrameBatch) -> int | None:
-    """Number of the first record that is not inside the buffer or is too small to be one."""
+    """Return the number of the first record that is outside the buffer or too small to be one."""
     if not len(frames):
         return None
     starts, sizes, limit = frames.starts, frames.sizes, len(frames.buffer)
-    ends = starts + sizes
+    ends = starts + sizes  # wraps around for a start near 2**63, so starts are compared as well
     smallest = layout.MIN_RECORD_BYTES
     if sizes.min() >= smallest and starts.min() >= 0 and starts.max() <= limit >= ends.max():
         return None
@@ -222,7 +226,7 @@ def _first_outside(frames: FrameBatch) -> int | None:
 
 
 def _misplaced(frames: FrameBatch, head: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Which records say that they are not the ones looked for."""
+    """Tell which records say that they are not the ones looked for."""
     is_misplaced = np.zeros(len(head), dtype=np.bool_)
     if frames.queue is not None:
         is_misplaced |= head["queueId"] != frames.queue.queue_id
@@ -233,13 +237,13 @@ def _misplaced(frames: FrameBatch, head: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 def first_bad_body(fields: RecordFields) -> int | None:
-    """Number of the first record whose body does not have its checksum."""
+    """Return the number of the first record whose body does not have its checksum."""
     found = body_crcs(fields.bodies)
     return _first(found != fields.integer("bodyCrc"))
 
 
 def first_bad_topic(fields: RecordFields) -> int | None:
-    """Number of the first record whose topic is not text."""
+    """Return the number of the first record whose topic is not UTF-8."""
     if fields.topic is not None:
         return None
     topics = gather_spans(fields.topics)
@@ -251,7 +255,7 @@ def first_bad_topic(fields: RecordFields) -> int | None:
 
 
 def _text(raw: bytes) -> str | None:
-    """What bytes say, if they are text."""
+    """Decode UTF-8; None for bytes that are not."""
     try:
         return raw.decode()
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""Where the fields of records lie, and whether they check, in one walk; the twin of fields.examine.
+"""Fields of many records, located and checked in one walk: the compiled twin of fields.examine.
 
-Records of every version and host width are understood. One that does not check ends the walk: what
-is wrong with it is for the twin to say.
+Runs for batches of at least kernels.WORTH_ROWS records. Records of every version and host width are
+understood. One that does not check ends the walk, and the twin finds out what is wrong with it.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _STORE_V6 = int(layout.SysFlag.STORE_HOST_V6)
 def is_same(
     data: NDArray[np.uint8], at: int, other: NDArray[np.uint8], start: int, length: int
 ) -> bool:
-    """Whether two texts of one length are the same."""
-    for place in range(length):
-        if load_byte(data, at + place) != load_byte(other, start + place):
+    """Tell whether two texts of one length are equal."""
+    for index in range(length):
+        if load_byte(data, at + index) != load_byte(other, start + index):
             return False
     return True
 
@@ -75,7 +75,7 @@ def locate_fields(
     sys_flags: NDArray[np.int32],
     found: NDArray[np.int64],
 ) -> tuple[int, int, int]:
-    """(rows that check, whether all are V1 with IPv4 hosts, whether all carry the first's topic).
+    """Return (rows that check, all are V1 with IPv4 hosts, all carry the topic of the first).
 
     `wanted` is the topic that all must carry, and its length, or -1 for any. The rows of `found`
     are starts and lengths of bodies, topics and properties.
@@ -87,7 +87,8 @@ def locate_fields(
     rows = len(starts)
     for row in range(rows):
         if row + AHEAD_ROWS < rows:
-            # The fixed part, and what lies behind the body.
+            # The fixed part, and what lies behind the body: a body is not read. Prefetching may go
+            # anywhere, so sizes that are not checked yet do no harm.
             ahead = starts[row + AHEAD_ROWS]
             prefetch(data, ahead)
             prefetch(data, ahead + LINE_BYTES)
@@ -95,6 +96,8 @@ def locate_fields(
             prefetch(data, ahead + sizes[row + AHEAD_ROWS] - LINE_BYTES)
         start = starts[row]
         size = sizes[row]
+        # Nothing below checks bounds: a length is compared with the bytes that are left in the
+        # record before it leads anywhere. `start + size` could wrap around.
         if start < 0 or size < layout.MIN_RECORD_BYTES or start > limit - size:
             return row, 0, 0
         if load_i32(data, start) != size:
@@ -131,7 +134,7 @@ def locate_fields(
         spare -= body_length
         at = body + body_length
         if topic_head == 1:
-            topic_length = load_byte(data, at)
+            topic_length = load_byte(data, at)  # unsigned, while the field is signed
             if topic_length > layout.MAX_TOPIC_V1:
                 return row, 0, 0
         else:

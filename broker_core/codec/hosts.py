@@ -14,7 +14,7 @@ _PORT = struct.Struct(">i")
 
 
 def pack_host(address: str, port: int) -> bytes:
-    """The stored form of an address.
+    """Return the stored form of an address.
 
     >>> pack_host("127.0.0.1", 54321).hex()
     '7f0000010000d431'
@@ -23,7 +23,7 @@ def pack_host(address: str, port: int) -> bytes:
 
 
 def host_text(raw: bytes) -> str:
-    """`address:port`, as RocketMQ's tools print it; IPv6 in the long form of Java.
+    """Return `address:port`, as RocketMQ's tools print it; IPv6 in the long form of Java.
 
     >>> host_text(bytes.fromhex("7f0000010000d431"))
     '127.0.0.1:54321'
@@ -40,12 +40,15 @@ def _address_text(address: bytes) -> str:
 
 
 def is_v6(raw: bytes) -> bool:
-    """Whether a stored host is an IPv6 one."""
+    """Tell whether a stored host is an IPv6 one."""
     return len(raw) == HOST_V6
 
 
 def host_texts(raw: NDArray[np.uint8]) -> list[str]:
-    """host_text of every row of a (rows, 8 or 20) matrix; few distinct hosts are expected."""
+    """Return host_text of every row of a (rows, 8 or 20) matrix.
+
+    Few distinct hosts are expected: each is made text once.
+    """
     width = raw.shape[1]
     distinct, codes = np.unique(
         np.ascontiguousarray(raw).view(np.dtype((np.void, width)))[:, 0], return_inverse=True

@@ -26,11 +26,11 @@ _HEX = np.frombuffer(b"".join(b"%02X" % value for value in range(256)), dtype=np
 _MAKER_BYTES, _TICK_BYTES = 10, 6
 UNIQUE_ID_CHARS = 2 * (_MAKER_BYTES + _TICK_BYTES)
 MAKER_CHARS = 2 * _MAKER_BYTES
-"""How much of a unique id is its maker's: all but the time and the counter."""
+"""Digits of a unique id that its maker fixes: all but the time and the counter."""
 
 
 def offset_id(store_host: bytes, physical_offset: int) -> str:
-    """The id by which a broker finds a record without any index.
+    """Return the id by which a broker finds a record without any index.
 
     >>> offset_id(bytes.fromhex("0a00000500002a9f"), 0)
     '0A00000500002A9F0000000000000000'
@@ -39,27 +39,27 @@ def offset_id(store_host: bytes, physical_offset: int) -> str:
 
 
 def parse_offset_id(text: str) -> tuple[bytes, int] | None:
-    """(store host, physical offset) of an offset id, or None if the text can't be one."""
+    """Return (store host, PhysicalOffset) of an offset id, or None if the text can't be one."""
     if len(text) not in (2 * (HOST_V4 + 8), 2 * (HOST_V6 + 8)):
         return None
     try:
         raw = bytes.fromhex(text)
     except ValueError:
         return None
-    if 2 * len(raw) != len(text):
+    if 2 * len(raw) != len(text):  # fromhex skips blanks
         return None
     (offset,) = struct.unpack(">q", raw[-8:])
     return (raw[:-8], offset) if offset >= 0 else None
 
 
 def hex_upper(raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Upper-case hex digits of every row of a byte matrix: (rows, n) to (rows, 2n)."""
+    """Return the upper-case hex digits of every row of a byte matrix: (rows, n) to (rows, 2n)."""
     digits: NDArray[np.uint8] = _HEX[raw].view(np.uint8)
     return digits.reshape(len(raw), 2 * raw.shape[1])
 
 
 class UniqueIds:
-    """Makes unique ids for one process; ids of two makers differ by pid and a random constant.
+    """A maker of unique ids for one process; ids of two makers differ by pid and random constant.
 
     The counter runs over 48 bits made of time and counter fields together: when more than 65 536
     ids are asked for within a millisecond, the time field runs ahead of the clock instead of
@@ -74,7 +74,7 @@ class UniqueIds:
         self._month = (-1, 0)
 
     def make_one(self, now_ms: int) -> str:
-        """One fresh id, as `make` would make it."""
+        """Return one fresh id, as `make` would make it."""
         minute = now_ms // 60_000
         if self._month[0] != minute:  # months begin with a minute, everywhere
             self._month = (minute, _month_start_ms(now_ms))
@@ -83,7 +83,10 @@ class UniqueIds:
         return f"{self._maker}{tick & 0xFFFFFFFFFFFF:012x}".upper()
 
     def make(self, count: int, now_ms: int | None = None) -> NDArray[np.uint8]:
-        """`count` fresh ids as a (count, 32) matrix of ASCII hex digits."""
+        """Return `count` fresh ids as a (count, 32) matrix of ASCII hex digits.
+
+        The kernel write_ids (properties/columns_kernels.py) makes large batches of them.
+        """
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         first = max(self._next, (now - _month_start_ms(now)) << 16)
         self._next = first + count

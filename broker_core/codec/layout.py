@@ -10,7 +10,7 @@ by two bits of SYSFLAG. Offsets in the right column are those of IPv4/IPv4.
     QUEUEID         i32                                                12
     FLAG            i32   the sender's, opaque                         16
     QUEUEOFFSET     i64   LogicalOffset                                20
-    PHYSICALOFFSET  i64   the record's own place in the log            28
+    PHYSICALOFFSET  i64   the record's own position in the log         28
     SYSFLAG         i32   bits, see SysFlag                            36
     BORNTIMESTAMP   i64                                                40
     BORNHOST        B     address bytes, then port i32                 48
@@ -43,7 +43,7 @@ MAGIC_V2 = 0xDAA320AB
 MAGIC_BLANK = 0xCBD43194
 
 BLANK_BYTES = 8
-"""Every full segment ends with a blank of at least this size."""
+"""Every full segment ends with a blank of at least 8 bytes."""
 
 TOTAL_SIZE = 0
 MAGIC = 4
@@ -73,7 +73,7 @@ MIN_RECORD_BYTES = BODY + 1 + 2
 MAX_BODY_BYTES = 4 * 1024 * 1024
 """RocketMQ's default `maxMessageSize`."""
 RECORD_HEADROOM_BYTES = 64 * 1024
-"""A whole record may be this much larger than the largest body."""
+"""A whole record may be larger than the largest body by this much."""
 MAX_RECORD_BYTES = 512 * 1024 * 1024
 """No configuration reaches this; a larger TOTALSIZE is damage, not data."""
 MAX_PROPERTIES_BYTES = 32767
@@ -105,6 +105,8 @@ COMPRESSION_MASK = 0x700
 COMPRESSION_SHIFT = 8
 HOSTS_V6_MASK = 0x30
 
+# The fixed part as a NumPy dtype: the positions above, given the names of the columns.
+
 _FIELDS = {
     "size": (">i4", TOTAL_SIZE),
     "magic": (">u4", MAGIC),
@@ -126,7 +128,7 @@ _FIELDS = {
 
 @lru_cache(maxsize=4)
 def header_dtype(born_bytes: int, store_bytes: int) -> np.dtype[np.void]:
-    """Everything before the body, in records whose hosts have these widths (8 or 20)."""
+    """Return the dtype of all that lies before the body, for hosts of these widths (8 or 20)."""
     widths = {"bornHost": born_bytes, "storeHost": store_bytes}
     kinds = [
         (kind, widths[name]) if name in widths else kind for name, (kind, _) in _FIELDS.items()
@@ -137,7 +139,7 @@ def header_dtype(born_bytes: int, store_bytes: int) -> np.dtype[np.void]:
 
 
 def growth_before(position: int, born_bytes: int, store_bytes: int) -> int:
-    """How far hosts of these widths push back what lies at an IPv4/IPv4 position."""
+    """Return by how many bytes hosts of these widths move a field of an IPv4/IPv4 record back."""
     born = born_bytes - HOST_V4 if position > BORN_HOST else 0
     store = store_bytes - HOST_V4 if position > STORE_HOST else 0
     return born + store

@@ -1,4 +1,4 @@
-"""Which names topics and consumer groups may have.
+"""Legal names of topics and consumer groups.
 
 Letters, digits and `% | - _`, as RocketMQ has it; no name can climb out of a directory. Every name
 that comes from outside passes here before it becomes part of a path.
@@ -22,7 +22,7 @@ _SHOWN = 40
 
 
 def is_legal_topic(name: str) -> bool:
-    """Whether a topic may have this name.
+    """Tell whether a topic may have this name.
 
     >>> is_legal_topic("%RETRY%billing"), is_legal_topic("../etc"), is_legal_topic("")
     (True, False, False)

@@ -18,7 +18,7 @@ TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 TRANSACTION_PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 CHECK_IMMUNITY_TIME = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 HALF_BLOCK = "HALF_BLOCK"
-"""Ours: how many messages a half message holds (broker/half_blocks.py)."""
+"""Ours: the number of messages in a half block (broker/transactions/half_blocks.py)."""
 CLUSTER = "CLUSTER"
 SHARDING_KEY = "__SHARDINGKEY"
 PROPERTY_CRC = "__CRC32#"
@@ -74,5 +74,5 @@ DELAY_LEVELS_SECONDS = (
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether RocketMQ keeps this topic for itself, so that no pattern should match it."""
+    """Tell whether RocketMQ keeps this topic for itself, so that no pattern should match it."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIXES)

@@ -1,6 +1,8 @@
-"""One commit-log record, encoded and decoded by itself: the scalar twin of decode and outgoing.
+"""One commit-log record, encoded and decoded by itself: the scalar twin of decode.py and encode.py.
 
-Used for single messages and as the reference that property tests hold the columnar codec to.
+This one runs for single messages, for lookups that find fewer than FEW records, and wherever a
+refused record has to be explained; the columnar twins run for batches. Property tests hold them to
+what is computed here. The layout is drawn in layout.py.
 """
 
 from __future__ import annotations
@@ -35,14 +37,18 @@ _SHORT = struct.Struct(">h")
 _CRC_PROPERTY_BYTES = len(PROPERTY_CRC) + 1 + 10 + 1
 
 FEW = 64
-"""Fewer records are made rows several times as fast as columns."""
+"""Below this, rows are made several times as fast as columns: columns cost the same for one record
+as for a thousand."""
 
 Buffer = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True)
 class Record:
-    """All stored fields of one message. `body` and `properties` are the stored bytes."""
+    """All stored fields of one message; `body` and `properties` are the stored bytes.
+
+    `crc` is the stored body checksum, or None to have it computed when the record is encoded.
+    """
 
     topic: str
     queue_id: int
@@ -104,7 +110,7 @@ class Record:
 
 
 def encode_record(record: Record) -> bytes:
-    """The stored bytes; host bits of SYSFLAG and the checksum follow from the fields."""
+    """Return the stored bytes; host bits of SYSFLAG and the checksum follow from the fields."""
     topic = record.topic.encode()
     topic_head = (
         struct.pack(">b", len(topic)) if record.version == MAGIC_V1 else _SHORT.pack(len(topic))
@@ -141,7 +147,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def with_property_crc(encoded: bytes) -> bytes:
-    """A finished record with `__CRC32#` appended to its properties.
+    """Return a finished record with `__CRC32#` appended to its properties.
 
     The checksum covers all but the 20 bytes that hold it, sizes already grown; its ten digits are
     written least significant first.
@@ -159,7 +165,7 @@ def with_property_crc(encoded: bytes) -> bytes:
 
 
 def property_crc_matches(encoded: Buffer) -> bool:
-    """Whether a record ends with a `__CRC32#` property that agrees with its bytes."""
+    """Tell whether a record ends with a `__CRC32#` property that agrees with its bytes."""
     tail = bytes(encoded[-_CRC_PROPERTY_BYTES:])
     name, _, digits = tail[:-1].partition(b"\x01")
     if name.decode("utf-8", "replace") != PROPERTY_CRC or not digits.isdigit():
@@ -170,7 +176,11 @@ def property_crc_matches(encoded: Buffer) -> bool:
 def decode_record(
     data: Buffer, position: int = 0, *, name: str = "", verify: bool = True
 ) -> Record:
-    """The record at `position`; CorruptRecordError if there is none, or `verify` and a bad body."""
+    """Return the record at `position`.
+
+    CorruptRecordError if there is none, or if `verify` is set and the body does not have its
+    checksum.
+    """
     try:
         return _decode(memoryview(data), position, verify)
     except (_BrokenError, struct.error) as error:
@@ -255,19 +265,19 @@ def _field(record: memoryview, at: int, length: int, name: str) -> tuple[bytes, 
 
 
 def corrupt(frames: FrameBatch, row: int, what: str = "") -> CorruptRecordError:
-    """The error that names record `row` of a batch and what is wrong with it."""
+    """Return the error that names record `row` of a batch and what is wrong with it."""
     start = int(frames.starts[row])
-    place = start + (frames.origin or 0)
-    where = f"{frames.name or 'a received batch'}, physical offset {place}"
+    physical_offset = start + (frames.origin or 0)
+    where = f"{frames.name or 'a received batch'}, physical offset {physical_offset}"
     if frames.queue is not None:
         where += f" (queue {frames.queue}, offset {int(frames.offsets[row])})"
     reason = what or _reason(frames, start, int(frames.sizes[row]))
     message = f"Corrupt record in {where}: {reason}. Run `rocketmq-broker check` on the store."
-    return CorruptRecordError(message, frames.name, place)
+    return CorruptRecordError(message, frames.name, physical_offset)
 
 
 def _reason(frames: FrameBatch, start: int, size: int) -> str:
-    """What a scalar look at the record finds; only one that is not fine by itself gets that far."""
+    """Say why a record was refused: by its own bytes if they do not add up, else by its batch."""
     if start < 0 or start + size > len(frames.buffer) or size < layout.MIN_RECORD_BYTES:
         return f"its {size} bytes do not fit the {len(frames.buffer)} bytes that are there"
     try:
@@ -286,7 +296,7 @@ def _reason(frames: FrameBatch, start: int, size: int) -> str:
 
 
 def row_of(record: Record, broker_name: str) -> dict[str, Any]:
-    """Every column's value; times in microseconds, properties as pairs."""
+    """Return every column's value: times in microseconds, properties as pairs."""
     properties = record.property_map
     return {
         "topic": record.topic,
@@ -314,6 +324,6 @@ def row_of(record: Record, broker_name: str) -> dict[str, Any]:
 
 
 def table_of(records: Sequence[Record], broker_name: str) -> pa.Table:
-    """Records as a table with all columns."""
+    """Return a few records as a table with all columns; decode.py makes the one of many."""
     rows = [row_of(record, broker_name) for record in records]
     return pa.Table.from_pylist(rows, schema=schema_of(ALL_COLUMNS))

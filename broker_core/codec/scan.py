@@ -1,7 +1,8 @@
-"""Walking a log: which records lie in a stretch of bytes, and where valid data ends.
+"""Walk over a log: the records in a run of bytes, and where valid data ends.
 
-Sizes chain records together, so the walk itself is a loop, over two integers a record, compiled
-for many records (compiled/scanning.py); every other check runs over all found records at once.
+Sizes chain records together, so the walk itself is a loop over two integers a record. Python
+follows the first kernels.WORTH_ROWS records here; its twin in scan_kernels.py follows the rest,
+where there is Numba. Every other check runs over all found records at once (fields.py).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Followed = tuple[NDArray[np.int64], NDArray[np.int32], int, int, int]
-    """Starts, sizes, where the last one ends, TOTALSIZE and MAGICCODE of the last head seen."""
+    """Starts, sizes, end of the last record, TOTALSIZE and MAGICCODE of the last head seen."""
 
 _SIZE_AND_MAGIC = struct.Struct(">iI")
 
@@ -35,9 +36,10 @@ StopReason = Literal["stop", "blank", "zero", "invalid"]
 class Walk:
     """Valid records in order, and why the walk ended at `end` (a position in the buffer).
 
-    stop_reason: "stop" reached the given end; "blank" the segment's end-of-file record lies at
-    `end`; "zero" nothing was ever written there; "invalid" something is there that is not a valid
-    record, and `detail` says what.
+    stop_reason   "stop"     the given end was reached
+                  "blank"    the segment's end-of-file record lies at `end`
+                  "zero"     nothing was ever written there
+                  "invalid"  what lies there is not a valid record; `detail` says why
     """
 
     starts: NDArray[np.int64]
@@ -58,7 +60,7 @@ def walk(
 ) -> Walk:
     """Follow records from `start` until `stop` or the first byte that starts no valid record.
 
-    `origin` is the physical offset of buffer[0]; records must say that they lie where they do.
+    `origin` is the PhysicalOffset of buffer[0]; records must state the offset they lie at.
     `verify` also checks every body's checksum.
     """
     starts, sizes, end, reason, detail = chain(buffer, start, stop)
@@ -83,9 +85,10 @@ def walk(
 
 
 def _first_invalid(frames: FrameBatch, *, verify: bool) -> int | None:
-    """Number of the first record that is not valid, whatever is wrong with it."""
+    """Return the number of the first record that is not valid, whatever is wrong with it."""
     fields, bad = examine(frames)
     if bad is not None:
+        # A record before the bad one may still have a bad topic or body, and comes first then.
         fields, _ = examine(frames.slice(0, bad))
     checks = [first_bad_topic, first_bad_body] if verify else [first_bad_topic]
     found = [bad, *(check(fields) for check in checks)]
@@ -97,31 +100,31 @@ def chain(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], int, StopReason, str]:
     """Follow TOTALSIZE from record to record, checking nothing but size and magic.
 
-    Starts, sizes, where the last record ends, why there, and what is wrong if anything is. How many
-    records there are shows only on the way: a segment's size says nothing, most of it may never
-    have been written. So Python begins, and a kernel goes on.
+    Return starts, sizes, the end of the last record, why the chain ends there, and what is wrong if
+    anything is. A segment's size does not tell how many records it has, for most of it may never
+    have been written. So Python begins, and the kernel goes on if there are many.
     """
-    # A kernel trusts its bounds; whoever gave wrong ones gets Python's error.
+    # The kernel trusts its bounds; a caller that gave wrong ones gets Python's error.
     is_inside = start >= 0 and stop <= len(buffer)
     follow, room = follow_sizes, kernels.WORTH_ROWS
     starts, sizes, at, size, magic = follow(buffer, start, stop, room)
-    pieces = [(starts, sizes)]
+    runs = [(starts, sizes)]
     while len(starts) == room:
         if is_inside and kernels.is_worth(room):
             follow = follow_sizes_compiled
         room = _ROWS
         starts, sizes, at, size, magic = follow(buffer, at, stop, room)
-        pieces.append((starts, sizes))
-    if len(pieces) > 1:
-        starts = np.concatenate([piece for piece, _ in pieces])
-        sizes = np.concatenate([piece for _, piece in pieces])
+        runs.append((starts, sizes))
+    if len(runs) > 1:
+        starts = np.concatenate([run for run, _ in runs])
+        sizes = np.concatenate([run for _, run in runs])
     return starts, sizes, at, *_ending(size, magic, stop - at)
 
 
 def follow_sizes(buffer: NDArray[np.uint8], start: int, stop: int, most: int) -> Followed:
-    """The next records from `start` on, at most so many.
+    """Return the next records from `start` on, `most` of them.
 
-    Fewer, if bytes follow which are no head of a record that ends at `stop` or before.
+    Fewer, if bytes follow that are not the head of a record which ends at `stop` or before.
     """
     starts: list[int] = []
     sizes: list[int] = []
@@ -143,7 +146,7 @@ def follow_sizes(buffer: NDArray[np.uint8], start: int, stop: int, most: int) ->
 
 
 def follow_sizes_compiled(buffer: NDArray[np.uint8], start: int, stop: int, most: int) -> Followed:
-    """The same by a kernel. [start, stop) must lie in the buffer."""
+    """Follow sizes by the kernel, as `follow_sizes` does; [start, stop) must lie in the buffer."""
     from broker_core.codec import scan_kernels
 
     starts = np.empty(most, dtype=np.int64)
@@ -154,9 +157,9 @@ def follow_sizes_compiled(buffer: NDArray[np.uint8], start: int, stop: int, most
 
 
 def _ending(size: int, magic: int, remaining: int) -> tuple[StopReason, str]:
-    """Why a chain ends: what its last look at a head found there, if there was room for one.
+    """Return why a chain ends: what the last head that was read says, if there was room for one.
 
-    Nobody looks again: a writer beside us may have put a record there meanwhile.
+    The head is not read again: a writer may have put a record there since.
     """
     if remaining < layout.BLANK_BYTES:
         return "stop", ""

@@ -1,4 +1,8 @@
-"""From record to record by TOTALSIZE; the twin of scan.py's chain."""
+"""From record to record by TOTALSIZE: the compiled twin of follow_sizes in scan.py.
+
+Runs behind the first kernels.WORTH_ROWS records of a chain. `follow_heads` runs for answers of
+1 MiB and more from a RocketMQ broker (clients/cluster/pull/records.py, its twin).
+"""
 
 from __future__ import annotations
 
@@ -25,12 +29,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _AHEAD_BYTES = 2048
-"""Where a record begins is known when the one before has come; its memory is asked for earlier."""
+"""How far ahead memory is prefetched.
+
+A record's position is known only when the one before has been read, so the walk would wait for
+memory at each. Records are prefetched by distance instead, before their positions are known.
+"""
 
 
 @inlined
 def announce(data: NDArray[np.uint8], announced: int, at: int) -> int:
-    """Let the memory behind a place come, as far as it was not told to; how far it is told now."""
+    """Prefetch what lies ahead of a position, unless it was; return how far that is done now."""
     announced = max(announced, at)
     while announced < at + _AHEAD_BYTES:
         prefetch(data, announced)
@@ -48,9 +56,9 @@ def follow_sizes(
 ) -> tuple[int, int, int, int]:
     """Fill `starts` and `sizes` with the records from `start` on.
 
-    Ends where they are full, or before the first bytes that are no head of a record which ends
-    at `stop` or before. Answers how many records there are, where they end, and TOTALSIZE and
-    MAGICCODE of the last head that was looked at. [start, stop) must lie in the data.
+    End where they are full, or before the first bytes that are not the head of a record which ends
+    at `stop` or before. Return how many records there are, where they end, and TOTALSIZE and
+    MAGICCODE of the last head that was read. [start, stop) must lie in the data.
     """
     at, last = start, stop - layout.BLANK_BYTES
     announced = start
@@ -78,9 +86,9 @@ def follow_heads(
     sizes: NDArray[np.int32],
     offsets: NDArray[np.int64],
 ) -> tuple[int, int, int]:
-    """The same for data that are records and nothing else, and queue offsets with them.
+    """Fill `starts`, `sizes` and queue offsets with the records of data that hold nothing else.
 
-    Answers how many records there are, where they end, and the bits of all their system flags.
+    Return how many records there are, where they end, and the bits of all their system flags.
     """
     at, stop, announced = 0, len(data), 0
     row, room, flags = 0, len(starts), 0

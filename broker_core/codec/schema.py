@@ -37,7 +37,7 @@ COLUMN_TYPES: dict[str, pa.DataType] = {
     "bodyCrc": pa.int32(),
     "preparedTransactionOffset": pa.int64(),
 }
-"""Every column there is, the ten default ones first."""
+"""Every column, the ten default ones first."""
 
 DEFAULT_COLUMNS = tuple(COLUMN_TYPES)[:10]
 ALL_COLUMNS = tuple(COLUMN_TYPES)
@@ -45,7 +45,7 @@ PROPERTY_PREFIX = "property:"
 
 
 def column_field(column: str) -> pa.Field:
-    """Name and type of a requested column; RequestError for one that does not exist."""
+    """Return name and type of a requested column; RequestError for one that does not exist."""
     if column.startswith(PROPERTY_PREFIX) and len(column) > len(PROPERTY_PREFIX):
         return pa.field(column[len(PROPERTY_PREFIX) :], pa.string())
     if column not in COLUMN_TYPES:
@@ -56,5 +56,5 @@ def column_field(column: str) -> pa.Field:
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of requested columns."""
+    """Return the Arrow schema of requested columns."""
     return pa.schema([column_field(column) for column in columns])

@@ -1,9 +1,10 @@
-"""Gather by position: fields of many records out of one buffer, without a loop.
+"""Spans of a buffer, gathered into columns: fields of many records, without a loop.
 
 Two tricks carry the columnar codec. A view of the buffer whose stride is one byte makes every
 position an element, so that indexing it with positions gathers a fixed-width field. And an Arrow
 binary array whose offsets alternate between spans and the gaps between them is free to make; one
-`take` of the spans copies just them.
+`take` of the spans copies just them. The integers of many rows are read by the twin,
+spans_kernels.py.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Spans(NamedTuple):
 
     @property
     def ends(self) -> NDArray[np.int64]:
-        """Where each span ends."""
+        """The position behind each span."""
         return self.starts + self.lengths
 
     def bytes_of(self, row: int) -> bytes:
@@ -50,7 +51,7 @@ class Spans(NamedTuple):
 
 
 def sliding(buffer: NDArray[np.uint8], dtype: DTypeLike) -> NDArray[Any]:
-    """`buffer` seen as overlapping items of `dtype`, one starting at each byte.
+    """Return `buffer` seen as overlapping items of `dtype`, one starting at each byte.
 
     Index it with positions (never `take` it: that would copy the whole view). A position whose
     item would end beyond the buffer is out of bounds and raises IndexError.
@@ -63,7 +64,7 @@ def sliding(buffer: NDArray[np.uint8], dtype: DTypeLike) -> NDArray[Any]:
 def integers(
     buffer: NDArray[np.uint8], positions: NDArray[np.int64], dtype: DTypeLike
 ) -> NDArray[Any]:
-    """The big-endian integers at these positions, in native byte order."""
+    """Return the integers at these positions, in native byte order."""
     if kernels.is_worth(len(positions)) and np.dtype(dtype) in _COMPILED:
         read = _integers_compiled(buffer, positions, np.dtype(dtype))
         if read is not None:
@@ -75,7 +76,7 @@ def integers(
 def _integers_compiled(
     buffer: NDArray[np.uint8], positions: NDArray[np.int64], dtype: np.dtype[Any]
 ) -> NDArray[Any] | None:
-    """The same by a kernel; None if a position is out of bounds."""
+    """Read integers by the kernel; None if a position is out of bounds."""
     from broker_core.codec.spans_kernels import gather_ints, gather_longs
 
     gather = gather_ints if dtype.itemsize == 4 else gather_longs
@@ -85,14 +86,14 @@ def _integers_compiled(
 
 
 def is_one_number(column: NDArray[Any]) -> bool:
-    """Whether a column is a single number, seen as often as there are rows."""
+    """Tell whether a column is one number, broadcast to all rows."""
     return column.strides == (0,)
 
 
 def fixed_width(
     buffer: NDArray[np.uint8], starts: NDArray[np.int64], width: int
 ) -> NDArray[np.uint8]:
-    """The `width` bytes at each start, as a (rows, width) matrix of its own."""
+    """Copy the `width` bytes at each start into a (rows, width) matrix."""
     found = sliding(buffer, np.dtype((np.void, width)))[starts]
     return found.view(np.uint8).reshape(len(starts), width)
 
@@ -100,14 +101,15 @@ def fixed_width(
 def gather_spans(spans: Spans) -> pa.Array:
     """Copy spans out, as a binary array.
 
-    All of them must be inside the data. Fields of records lie in increasing order and do not
-    overlap, and only such spans are copied fast.
+    All of them must be inside the data. Spans in increasing order that do not overlap, as fields of
+    records are, are copied fast.
     """
     buffer, starts, lengths = spans
     count = len(starts)
     if count == 0:
         return pa.array([], type=pa.binary())
     width = int(lengths[0])
+    # Spans of one length, such as unique ids: indexing beats `take`, and any order will do.
     if 0 < width <= _FIXED_MAX and bool((lengths == width).all()):
         data = fixed_width(buffer, starts, width)
         return pa.Array.from_buffers(
@@ -116,6 +118,7 @@ def gather_spans(spans: Spans) -> pa.Array:
     ends = starts + lengths
     if not bool((ends[:-1] <= starts[1:]).all()):
         return _gather_any_order(spans)
+    # Offsets count from the first span: positions in a mapped segment may be beyond 32 bits.
     base = int(starts[0])
     reach = int(ends[-1]) - base
     kind, offset_type = (
@@ -136,13 +139,13 @@ def _gather_any_order(spans: Spans) -> pa.Array:
     buffer, starts, lengths = spans
     offsets = np.zeros(len(starts) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    places = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(buffer[places])]
+    positions = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(buffer[positions])]
     return pa.Array.from_buffers(pa.large_binary(), len(starts), buffers).cast(pa.binary())
 
 
 def is_ascii(data: NDArray[np.uint8]) -> bool:
-    """Whether no byte has its high bit set."""
+    """Tell whether no byte has its high bit set."""
     whole = len(data) & ~7
     words = data[:whole].view(np.uint64)
     if len(words) and int(np.bitwise_or.reduce(words)) & 0x8080808080808080:
@@ -151,7 +154,7 @@ def is_ascii(data: NDArray[np.uint8]) -> bool:
 
 
 def regular_offsets(count: int, width: int) -> pa.Buffer:
-    """Arrow offsets of `count` items of one width."""
+    """Return the Arrow offsets of `count` items of one width."""
     return pa.py_buffer(np.arange(0, (count + 1) * width, width, dtype=np.int32))
 
 
@@ -177,8 +180,9 @@ def spans_of(texts: pa.Array) -> Spans:
 
 
 def strings(raw: pa.Array) -> pa.Array:
-    """Binary as UTF-8 text; what is not UTF-8 becomes U+FFFD, as in Java."""
+    """Return binary as UTF-8 text; bytes that are not UTF-8 become U+FFFD, as in Java."""
     _, offsets, data = raw.buffers()
+    # Bytes that are all ASCII are text as they are; anything else Arrow has to validate.
     if data is None or is_ascii(np.frombuffer(data, dtype=np.uint8)):
         return pa.Array.from_buffers(
             pa.string(), len(raw), [None, offsets, data], offset=raw.offset
@@ -191,7 +195,7 @@ def strings(raw: pa.Array) -> pa.Array:
 
 
 def value_column(values: Spans) -> pa.Array:
-    """A property's values as strings, null where the row has none."""
+    """Return a property's values as strings, null where the row has none."""
     text = strings(gather_spans(values))
     absent = values.lengths == 0
     if not absent.any():
@@ -204,7 +208,7 @@ def value_column(values: Spans) -> pa.Array:
 
 
 def fixed_strings(text: NDArray[np.uint8]) -> pa.Array:
-    """The rows of a matrix of ASCII characters as strings."""
+    """Return the rows of a matrix of ASCII characters as strings."""
     rows, width = text.shape
     return pa.Array.from_buffers(
         pa.string(), rows, [None, regular_offsets(rows, width), pa.py_buffer(text)]
@@ -213,5 +217,5 @@ def fixed_strings(text: NDArray[np.uint8]) -> pa.Array:
 
 @lru_cache(maxsize=16)
 def repeated(text: str, count: int) -> pa.Array:
-    """One text in every row; batches of one size share it, for arrays never change."""
+    """Return a column with one text in every row; batches of one size share it."""
     return pa.repeat(pa.scalar(text), count)

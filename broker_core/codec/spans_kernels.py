@@ -1,6 +1,7 @@
-"""Numbers at many places of one buffer, in one walk; twins of gather.integers and of its opposite.
+"""Integers at many positions of one buffer, in one walk: the compiled twin of integers in spans.py.
 
-No place is trusted: one beyond the buffer ends the walk, and the twin says what is wrong with it.
+Runs for at least kernels.WORTH_ROWS positions. None is trusted: one beyond the buffer ends the
+walk, and the twin raises the error.
 """
 
 from __future__ import annotations
@@ -30,40 +31,43 @@ if TYPE_CHECKING:
 
 @kernel(BOOLEAN, BYTES, INT64S, INT32S_OUT)
 def gather_ints(
-    data: NDArray[np.uint8], places: NDArray[np.int64], found: NDArray[np.int32]
+    data: NDArray[np.uint8], positions: NDArray[np.int64], found: NDArray[np.int32]
 ) -> bool:
-    """Read the big-endian integers of four bytes; whether all places lie in the data."""
-    rows, last = len(places), len(data) - 4
+    """Read big-endian integers of four bytes; return False if a position is outside the data."""
+    rows, last = len(positions), len(data) - 4
     for row in range(rows):
         if row + AHEAD_ROWS < rows:
-            prefetch(data, places[row + AHEAD_ROWS])
-        if places[row] < 0 or places[row] > last:
+            prefetch(data, positions[row + AHEAD_ROWS])
+        if positions[row] < 0 or positions[row] > last:
             return False
-        found[row] = load_i32(data, places[row])
+        found[row] = load_i32(data, positions[row])
     return True
 
 
 @kernel(BOOLEAN, BYTES, INT64S, INT64S_OUT)
 def gather_longs(
-    data: NDArray[np.uint8], places: NDArray[np.int64], found: NDArray[np.int64]
+    data: NDArray[np.uint8], positions: NDArray[np.int64], found: NDArray[np.int64]
 ) -> bool:
-    """The same of eight bytes."""
-    rows, last = len(places), len(data) - 8
+    """Read big-endian integers of eight bytes; return False if a position is outside the data."""
+    rows, last = len(positions), len(data) - 8
     for row in range(rows):
         if row + AHEAD_ROWS < rows:
-            prefetch(data, places[row + AHEAD_ROWS])
-        if places[row] < 0 or places[row] > last:
+            prefetch(data, positions[row + AHEAD_ROWS])
+        if positions[row] < 0 or positions[row] > last:
             return False
-        found[row] = load_i64(data, places[row])
+        found[row] = load_i64(data, positions[row])
     return True
 
 
 @kernel(BOOLEAN, BYTES_OUT, INT64S, INT64)
-def put_long(data: NDArray[np.uint8], places: NDArray[np.int64], number: int) -> bool:
-    """Write one number of eight bytes to many places; whether all of them lie in the data."""
-    rows, last = len(places), len(data) - 8
+def put_long(data: NDArray[np.uint8], positions: NDArray[np.int64], number: int) -> bool:
+    """Write one number of eight bytes to many positions; return False if one is outside the data.
+
+    Twin of an assignment through `sliding` (spans.py).
+    """
+    rows, last = len(positions), len(data) - 8
     for row in range(rows):
-        if places[row] < 0 or places[row] > last:
+        if positions[row] < 0 or positions[row] > last:
             return False
-        store_i64(data, places[row], number)
+        store_i64(data, positions[row], number)
     return True

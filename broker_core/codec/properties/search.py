@@ -1,8 +1,8 @@
-"""Finding properties by name in many records at once.
+"""Search for properties by name in many texts: the NumPy twin of search_kernels.py.
 
-Rows that share a layout are looked up in it (property_layouts.py); the others are cut at their
-separators (property_split.py). Both give what properties.parse_properties gives. Large batches are
-searched by a compiled loop that does the same (compiled/properties.py).
+The kernel runs for at least kernels.WORTH_ROWS texts, this one for fewer and without Numba. Both
+give what parse_properties (text.py) gives for one text. Here all texts are cut at 0x02 at once; a
+segment between two separators is `name 0x01 value`, neither of them empty, or it does not count.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _VALUE_END = 2
 
 
 def find_values(texts: Spans, names: Sequence[str]) -> list[Spans]:
-    """Find the values of these names in properties texts: spans of each name, in its order.
+    """Return the spans of the values of each name, in the order of the names.
 
-    Absent values have the text's own start, so that spans stay in increasing order. No text
-    begins at 0: there its length would be.
+    An absent value has length 0 and the text's own start, so that spans stay in increasing order.
+    No text may begin at position 0; in a record its length lies before it.
     """
     if not names:
         return []
@@ -44,7 +44,7 @@ def find_values(texts: Spans, names: Sequence[str]) -> list[Spans]:
 
 
 def _find_compiled(texts: Spans, names: Sequence[str]) -> list[Spans] | None:
-    """The same by a kernel; None for a buffer so small that it can't read a block of it."""
+    """Search by the kernel; None for a buffer shorter than the block that it reads."""
     from broker_core.codec.properties.search_kernels import BLOCK_BYTES, find_spans, keys_of
 
     if len(texts.data) < BLOCK_BYTES:
@@ -60,7 +60,10 @@ def _find_compiled(texts: Spans, names: Sequence[str]) -> list[Spans] | None:
 
 
 def _values_named(segments: Segments, name: str, texts: Spans, shift: NDArray[np.int64]) -> Spans:
-    """Find the values of one name; `shift` leads from the segments' text back to each row's own."""
+    """Find the values of one name.
+
+    `shift` is added to a position in the segments' text to get the one in the row's own text.
+    """
     starts, lengths = texts.starts.astype(np.int64), np.zeros(len(texts.starts), dtype=np.int64)
     hits = segments_named(segments, name)
     rows = segments.rows[hits]
@@ -73,11 +76,11 @@ def _values_named(segments: Segments, name: str, texts: Spans, shift: NDArray[np
 
 @dataclass(frozen=True)
 class Segments:
-    """Piece i is text[begins[i] : ends[i]]; those of one row follow one another.
+    """Segments of many texts: segment i is text[begins[i] : ends[i]]; a row's follow one another.
 
-    A row has one piece more than separators; segments may be empty. Row r begins behind its own
-    separator text[row_starts[r]]. `text` goes on for some bytes that belong to no piece, so that
-    a word can be read wherever a piece begins.
+    A row has one segment more than separators; segments may be empty. Row r begins behind its own
+    separator text[row_starts[r]]. `text` ends with eight bytes that belong to no segment, so that
+    a word can be read wherever a segment begins.
     """
 
     text: NDArray[np.uint8]
@@ -87,12 +90,12 @@ class Segments:
 
     @cached_property
     def words(self) -> NDArray[np.uint64]:
-        """The eight bytes at the beginning of each piece, as one number."""
+        """The eight bytes at the beginning of each segment, as one number."""
         return integers(self.text, self.begins, "<u8")
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
-        """The row of each piece."""
+        """The row of each segment."""
         rows, segments = len(self.row_starts), len(self.begins)
         count = segments // rows if rows else 1
         # Often all rows have equally many.
@@ -103,7 +106,11 @@ class Segments:
 
 
 def cut_texts(texts: Spans, separator: int) -> Segments:
-    """Cut texts at a byte; none may begin at position 0 of its data."""
+    """Cut texts at a byte; none may begin at position 0 of its data.
+
+    The texts are copied together with the byte before each, which becomes a separator. So every
+    separator begins a segment and the next one ends it, whether or not a text ends with its own.
+    """
     joined, row_starts, _ = spans_of(
         gather_spans(Spans(texts.data, texts.starts - 1, texts.lengths + 1))
     )
@@ -120,24 +127,25 @@ def split_texts(texts: Spans) -> Segments:
 
 
 def segments_named(segments: Segments, name: str) -> NDArray[np.intp]:
-    """Numbers of the segments that have this name and a value."""
+    """Return the numbers of the segments that have this name and a value."""
     key = name.encode() + bytes([_NAME_END])
     if not name or _NAME_END in key[:-1] or _VALUE_END in key:
         return np.empty(0, dtype=np.intp)
+    # Most segments differ from the name within the first eight bytes: one comparison of words.
     mask = (1 << 8 * min(len(key), _WORD_BYTES)) - 1
     first = int.from_bytes(key[:_WORD_BYTES], "little")
     hits = np.flatnonzero((segments.words & np.uint64(mask)) == first)
     hits = hits[segments.begins[hits] + len(key) < segments.ends[hits]]
     # The rest of a long name, word by word; the last word reaches back into the one before.
     for at in range(_WORD_BYTES, len(key), _WORD_BYTES):
-        place = min(at, len(key) - _WORD_BYTES)
-        word = int.from_bytes(key[place : place + _WORD_BYTES], "little")
-        hits = hits[integers(segments.text, segments.begins[hits] + place, "<u8") == word]
+        begin = min(at, len(key) - _WORD_BYTES)
+        word = int.from_bytes(key[begin : begin + _WORD_BYTES], "little")
+        hits = hits[integers(segments.text, segments.begins[hits] + begin, "<u8") == word]
     return hits
 
 
 def segments_with_names(segments: Segments) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """(numbers of the segments that have a name and a value, where their names end)."""
+    """Return (numbers of the segments that have a name and a value, where their names end)."""
     name_ends = np.append(np.flatnonzero(segments.text == _NAME_END), len(segments.text))
     splits = name_ends[np.searchsorted(name_ends, segments.begins)]
     hits = np.flatnonzero((splits > segments.begins) & (splits + 1 < segments.ends))

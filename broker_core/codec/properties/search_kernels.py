@@ -1,8 +1,9 @@
-"""Properties by name, found in one walk over each text; the twin of property_spans.find_values.
+"""Search for properties by name, in one walk over each text: the compiled twin of search.py.
 
-Ends of properties are looked for in 64 bytes at a time: comparing them gives a bit for each byte.
-What lies between two of them is a property that is asked for if it begins with the name and 0x01,
-and goes on: the rest is its value, whatever bytes it has.
+Runs for batches of at least kernels.WORTH_ROWS texts, and inside the kernels that decode records or
+hash their keys. Ends of properties (0x02) are looked for in 64 bytes at a time: one vector
+comparison gives a bit for each byte. What lies between two of them has a name that is asked for if
+it begins with the name and 0x01, and goes on: the rest is its value, whatever bytes it has.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     """
 
 BLOCK_BYTES = 64
-"""No buffer that is shorter can be searched."""
+"""Bytes compared at once; a buffer that is shorter can't be searched."""
 
 WORDS = types.Array(types.uint64, 1, "C", readonly=True)
 KEYS = types.Tuple((BYTES, INT64S, INT64S, WORDS, WORDS))
@@ -62,13 +63,13 @@ _ONE, _NONE = np.uint64(1), np.uint64(0)
 if TYPE_CHECKING:
 
     def value_ends(data: NDArray[np.uint8], at: int) -> Any:
-        """Which of the 64 bytes from a place on are 0x02; the lowest bit is the first byte's."""
+        """Tell which of the 64 bytes from a position on are 0x02; the lowest bit is the first's."""
 
     def high_bytes(data: NDArray[np.uint8], at: int) -> Any:
-        """The same of bytes that are not ASCII."""
+        """Tell which of the 64 bytes from a position on are not ASCII."""
 
     def lowest_bit(bits: Any) -> int:
-        """The number of the lowest bit that is set; one must be."""
+        """Return the number of the lowest bit that is set; one must be."""
 
 else:
 
@@ -77,9 +78,10 @@ else:
             def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
                 block = ir.VectorType(ir.IntType(8), BLOCK_BYTES)
                 array = context.make_array(signature.args[0])(context, builder, values[0])
-                place = builder.bitcast(builder.gep(array.data, [values[1]]), block.as_pointer())
+                address = builder.gep(array.data, [values[1]])
+                address = builder.bitcast(address, block.as_pointer())
                 other = ir.Constant(block, [byte] * BLOCK_BYTES)
-                found = builder.icmp_unsigned(operator, builder.load(place, align=1), other)
+                found = builder.icmp_unsigned(operator, builder.load(address, align=1), other)
                 return builder.bitcast(found, ir.IntType(BLOCK_BYTES))
 
             return types.uint64(data, types.int64), generate
@@ -100,10 +102,11 @@ else:
 
 
 def keys_of(names: Sequence[str]) -> Keys:
-    """What the properties of these names begin with."""
+    """Return what the properties of these names begin with."""
     keys = [(name + NAME_VALUE_SEPARATOR).encode() for name in names]
     data, bounds = arguments.joined(keys)
-    # No property has a name that is empty or has a separator in it: its value is never long enough.
+    # No property has a name that is empty or has a separator in it. Such a name gets a length that
+    # no segment reaches, so that the loop needs no case for it.
     lengths = [
         _NEVER_BYTES
         if not name or NAME_VALUE_SEPARATOR in name or PROPERTY_SEPARATOR in name
@@ -123,7 +126,7 @@ def keys_of(names: Sequence[str]) -> Keys:
 
 @inlined
 def announce(data: NDArray[np.uint8], start: int) -> None:
-    """Let the memory of a text come that will be searched soon."""
+    """Prefetch a text that will be searched soon: three lines, as long as most texts are."""
     for line in range(_TEXT_LINES):
         prefetch(data, start + line * LINE_BYTES)
 
@@ -137,9 +140,9 @@ def search(
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
 ) -> None:
-    """Where in the text data[start : start + length] the value of each key lies.
+    """Find the value of each key in the text data[start : start + length].
 
-    One that is absent has the text's start and length 0. The data are a block long at least.
+    An absent one has the text's start and length 0. The data are at least BLOCK_BYTES long.
     """
     for key in range(len(keys[2])):
         starts[key] = start
@@ -147,31 +150,34 @@ def search(
     end = start + length
     begin = start
     for block in range(start, end, BLOCK_BYTES):
-        # Near the end of the data an earlier block is read, and its first bits are dropped.
-        place = min(block, len(data) - BLOCK_BYTES)
-        bits = up_to(end - block, value_ends(data, place) >> np.uint64(block - place))
+        # Near the end of the data an earlier block is read, and its first bits are dropped: a block
+        # beyond the end may be a page that is not mapped.
+        at = min(block, len(data) - BLOCK_BYTES)
+        bits = up_to(end - block, value_ends(data, at) >> np.uint64(block - at))
         while bits != _NONE:
             stop = block + lowest_bit(bits)
-            bits &= bits - _ONE
+            bits &= bits - _ONE  # clears the lowest bit
             note(data, begin, stop, keys, starts, lengths)
             begin = stop + 1
+    # The last property may lack its 0x02 (text.py).
     note(data, begin, end, keys, starts, lengths)
 
 
 @inlined
 def is_ascii(data: NDArray[np.uint8], start: int, length: int) -> bool:
-    """Whether all of a text is; the data are a block long at least."""
+    """Tell whether a text is ASCII; the data are at least BLOCK_BYTES long."""
     end = start + length
     seen = _NONE
     for block in range(start, end, BLOCK_BYTES):
-        place = min(block, len(data) - BLOCK_BYTES)
-        seen |= up_to(end - block, high_bytes(data, place) >> np.uint64(block - place))
+        at = min(block, len(data) - BLOCK_BYTES)
+        seen |= up_to(end - block, high_bytes(data, at) >> np.uint64(block - at))
     return bool(seen == _NONE)
 
 
 @inlined
 def up_to(count: int, bits: Any) -> Any:
-    """The lowest bits, so many of them; the others become 0."""
+    """Return the lowest `count` bits; the others become 0."""
+    # A shift by 64 would be undefined.
     if count < BLOCK_BYTES:
         return bits & ((_ONE << np.uint64(count)) - _ONE)
     return bits
@@ -186,12 +192,17 @@ def note(
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
 ) -> None:
-    """Note the value in data[begin:end], if that is a property with one of the keys."""
+    """Note the value in data[begin:end], if that is a property with one of the keys.
+
+    A later one overwrites an earlier one: of two entries with one name the last wins.
+    """
     if begin >= end:
         return
     text, text_starts, sizes, words, masks = keys
-    place = min(begin, len(data) - _WORD_BYTES)
-    word = load_word(data, place) >> np.uint64(8 * (begin - place))
+    # Eight bytes are compared at once; which of them count is in the mask. Bytes behind a short
+    # segment do no harm: its length is compared too.
+    at = min(begin, len(data) - _WORD_BYTES)
+    word = load_word(data, at) >> np.uint64(8 * (begin - at))
     for key in range(len(words)):
         if (word & masks[key]) == words[key]:
             size = sizes[key]
@@ -204,9 +215,9 @@ def note(
 def is_rest(
     data: NDArray[np.uint8], at: int, other: NDArray[np.uint8], start: int, length: int
 ) -> bool:
-    """Whether two texts of one length are the same behind the first word."""
-    for place in range(_WORD_BYTES, length):
-        if load_byte(data, at + place) != load_byte(other, start + place):
+    """Tell whether two texts of one length are equal behind the first word."""
+    for index in range(_WORD_BYTES, length):
+        if load_byte(data, at + index) != load_byte(other, start + index):
             return False
     return True
 
@@ -220,7 +231,7 @@ def find_spans(
     value_starts: NDArray[np.int64],
     value_lengths: NDArray[np.int64],
 ) -> None:
-    """Search many texts; what is found for key k in text i is element k * texts + i."""
+    """Search many texts; the value of key k in text i is element k * texts + i."""
     count, rows = len(keys[2]), len(starts)
     found_starts = np.empty(count, dtype=np.int64)
     found_lengths = np.empty(count, dtype=np.int64)

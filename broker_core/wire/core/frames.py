@@ -251,8 +251,8 @@ def _packed(rows: pa.RecordBatch, frames: FrameBatch, chunk_bytes: int) -> Itera
         # Halves, not a computed count: sizes of rows in columns can differ widely.
         half = len(frames) // 2
         for start, stop in ((0, half), (half, len(frames))):
-            part = frames.piece(start, stop)
-            yield from _packed(rows.slice(start, stop - start), part, chunk_bytes)
+            section = frames.section(start, stop)
+            yield from _packed(rows.slice(start, stop - start), section, chunk_bytes)
 
 
 def _pack_rows(rows: pa.RecordBatch, next_offset: int) -> bytes:
