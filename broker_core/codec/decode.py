@@ -102,6 +102,8 @@ def property_columns(frames: FrameBatch, names: Sequence[str]) -> dict[str, pa.A
         plain = decode_plain(frames, (), names, bodies=False)
         if plain is not None:
             return plain.values
+    # Checked as `decode` checks them, bodies too if the batch asks for it: no filter may leave out
+    # a damaged record unseen.
     found = find_values(locate(frames).properties, names)
     return {name: value_column(value) for name, value in zip(names, found, strict=True)}
 
@@ -160,6 +162,7 @@ class _Columns(ABC):
         return pa.array(self._numbers(name), type=COLUMN_TYPES[name])
 
     def _timestamp(self, name: str) -> pa.Array:
+        # Any eight bytes may be stored, but microseconds of some would not fit Arrow's timestamp.
         millis = self._numbers(name)
         if millis.min() < -_MAX_TIMESTAMP_MS or millis.max() > _MAX_TIMESTAMP_MS:
             is_outside = (millis < -_MAX_TIMESTAMP_MS) | (millis > _MAX_TIMESTAMP_MS)
@@ -256,6 +259,7 @@ class _LocatedColumns(_Columns):
     def _offset_id(self) -> pa.Array:
         physical = self._fields.integer("physicalOffset").astype(">i8").view(np.uint8)
         tails = physical.reshape(-1, 8)
+        # Ids of one length are one matrix: IPv4 and IPv6 hosts are made text apart.
         groups = self._fields.hosts("storeHost")
         texts = [hex_upper(np.hstack([hosts, tails[rows]])) for rows, hosts in groups]
         return _regroup([rows for rows, _ in groups], [fixed_strings(text) for text in texts])
@@ -300,6 +304,7 @@ def _regroup(rows: list[NDArray[np.intp]], parts: list[pa.Array]) -> pa.Array:
 
 def _last_of_each(rows: NDArray[np.int64], names: pa.Array) -> NDArray[np.bool_] | None:
     """Tell which entries stay when a row repeats a name (the last does); None if none repeats."""
+    # One number for each pair of row and name: distinct numbers are counted faster than pairs.
     codes = names.dictionary_encode().indices.to_numpy().astype(np.int64)
     entries = rows * (int(codes.max(initial=0)) + 1) + codes
     if pc.count_distinct(pa.array(entries)).as_py() == len(entries):

@@ -18,6 +18,7 @@ import numpy as np
 
 from broker_core.codec.layout import HOST_V4, HOST_V6
 from broker_core.jit import kernels
+from broker_core.types import PhysicalOffset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,7 +39,7 @@ def offset_id(store_host: bytes, physical_offset: int) -> str:
     return (store_host + struct.pack(">q", physical_offset)).hex().upper()
 
 
-def parse_offset_id(text: str) -> tuple[bytes, int] | None:
+def parse_offset_id(text: str) -> tuple[bytes, PhysicalOffset] | None:
     """Return (store host, PhysicalOffset) of an offset id, or None if the text can't be one."""
     if len(text) not in (2 * (HOST_V4 + 8), 2 * (HOST_V6 + 8)):
         return None
@@ -49,7 +50,7 @@ def parse_offset_id(text: str) -> tuple[bytes, int] | None:
     if 2 * len(raw) != len(text):  # fromhex skips blanks
         return None
     (offset,) = struct.unpack(">q", raw[-8:])
-    return (raw[:-8], offset) if offset >= 0 else None
+    return (raw[:-8], PhysicalOffset(offset)) if offset >= 0 else None
 
 
 def hex_upper(raw: NDArray[np.uint8]) -> NDArray[np.uint8]:

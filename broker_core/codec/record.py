@@ -79,7 +79,7 @@ class Record:
 
     @property
     def msg_id(self) -> str:
-        """What RocketMQ's clients call the message id."""
+        """The id that RocketMQ's clients show: the unique key, or else the offset id."""
         return self.property_map.get(UNIQ_KEY) or self.offset_id
 
     @property
@@ -170,6 +170,7 @@ def property_crc_matches(encoded: Buffer) -> bool:
     name, _, digits = tail[:-1].partition(b"\x01")
     if name.decode("utf-8", "replace") != PROPERTY_CRC or not digits.isdigit():
         return False
+    # The zeros that fill up the ten digits lead, once the digits are reversed.
     return int(digits[::-1]) == zlib.crc32(encoded[:-_CRC_PROPERTY_BYTES]) & CRC_MASK
 
 
@@ -203,6 +204,7 @@ def _decode(data: memoryview, position: int, verify: bool) -> Record:
     if size < layout.MIN_RECORD_BYTES or size > len(data) - position:
         message = f"size is {size}, {len(data) - position} bytes remain"
         raise _BrokenError(message)
+    # From here on nothing outside the record can be read: a length that leads out of it is refused.
     record = data[position : position + size]
     at = _HEAD.size
     born_host, at = _host(record, at, sys_flag & SysFlag.BORN_HOST_V6)
@@ -280,6 +282,7 @@ def _reason(frames: FrameBatch, start: int, size: int) -> str:
     """Say why a record was refused: by its own bytes if they do not add up, else by its batch."""
     if start < 0 or start + size > len(frames.buffer) or size < layout.MIN_RECORD_BYTES:
         return f"its {size} bytes do not fit the {len(frames.buffer)} bytes that are there"
+    # Columns and kernels only say that a record is wrong; the scalar decoder finds the words.
     try:
         record = decode_record(frames.buffer[start:].data)
     except CorruptRecordError as error:
