@@ -22,6 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
+from broker_core.errors import RequestError
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -49,6 +51,15 @@ if TYPE_CHECKING:
 DEFAULT_BATCH_ROWS = 16_384
 """About the number of small records that stay in a core's cache while they are decoded."""
 DEFAULT_BATCH_BYTES = 64 << 20
+DEFAULT_QUERY_LIMIT = 64
+"""The most messages that a query of an Apache broker returns (`maxMsgsNumBatch`)."""
+
+
+def require_batch_limits(batch_rows: int, batch_bytes: int) -> None:
+    """Raise RequestError if batches with these limits could hold nothing."""
+    for name, limit in (("batch_rows", batch_rows), ("batch_bytes", batch_bytes)):
+        if limit < 1:
+            raise RequestError(f"Batches can't be made with {name}={limit}; 1 is the least.")
 
 
 @runtime_checkable
@@ -146,7 +157,7 @@ class Broker(Protocol):
         None means from the earliest message, to the latest one, and the default columns.
         """
 
-    def query(self, topic: str, key: str, limit: int = 64) -> pa.Table:
+    def query(self, topic: str, key: str, limit: int = DEFAULT_QUERY_LIMIT) -> pa.Table:
         """Return messages with a key or unique key: all columns, sorted by physical offset."""
 
     def message(self, message_id: str) -> pa.Table:

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from broker_core.codec.decode import decode
 from broker_core.codec.schema import DEFAULT_COLUMNS, schema_of
-from broker_core.errors import RequestError
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 
@@ -45,10 +44,3 @@ def range_between(
         LogicalOffset(bounds[0] if start is None else start),
         LogicalOffset(bounds[1] if end is None else end),
     )
-
-
-def require_batch_limits(batch_rows: int, batch_bytes: int) -> None:
-    """Raise RequestError if batches with these limits could hold nothing."""
-    for name, limit in (("batch_rows", batch_rows), ("batch_bytes", batch_bytes)):
-        if limit < 1:
-            raise RequestError(f"Batches can't be made with {name}={limit}; 1 is the least.")

@@ -26,34 +26,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
+from broker_core.api import (
+    DEFAULT_BATCH_BYTES,
+    DEFAULT_BATCH_ROWS,
+    DEFAULT_QUERY_LIMIT,
+    require_batch_limits,
+)
 from broker_core.broker.admin import Admin, load_consumer_offsets
 from broker_core.broker.catalog import Catalog
-from broker_core.broker.query import APACHE_LIMIT, as_table, find_by_id, find_by_key
 from broker_core.broker.topics import PERM_WRITE
-from broker_core.broker.transactions.api import Transactions
+from broker_core.clock import now_ms
 from broker_core.codec.hashing.java import index_hash, java_hash
 from broker_core.codec.ids import UniqueIds, offset_id
 from broker_core.codec.legal_names import check_group
-from broker_core.codec.message import message_properties, single_message
 from broker_core.errors import IllegalMessageError, PermissionDeniedError, RequestError
-from broker_core.filter.pipeline import (
-    EXAMINED_BYTES,
-    EXAMINED_ROWS,
-    FilterCount,
-    MessageFilter,
-    Pipeline,
-)
-from broker_core.filter.registered import Registrations
-from broker_core.read_spec import ReadSpec, range_between, require_batch_limits
 from broker_core.store.format_check import require_log, require_store
 from broker_core.store.io.files import storage_error
 from broker_core.store.reader import StoreReader
-from broker_core.store.session import SessionOptions, now_ms
 from broker_core.store.settings import StoreSettings
-from broker_core.store.writer import StoreWriter
 from broker_core.types import (
     Closing,
     LogicalOffset,
@@ -64,10 +54,16 @@ from broker_core.types import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from broker_core.broker.topics import TopicConfig
+    from broker_core.broker.transactions.api import Transactions
     from broker_core.codec.frames import FrameBatch
     from broker_core.codec.message_batch import MessageBatch
+    from broker_core.filter.pipeline import FilterCount, MessageFilter, Pipeline
+    from broker_core.filter.registered import Registrations
     from broker_core.store.recovery.plan import Progress
+    from broker_core.store.writer import StoreWriter
     from broker_core.types import AppendResult, TopicInfo
 
 
@@ -87,8 +83,6 @@ class EmbeddedBroker(Closing):
         self._writer = writer
         self._clock_ms = clock_ms
         self.catalog = Catalog(reader)
-        self._registrations = Registrations(reader.root)
-        self._filter_count = FilterCount()
         self._unique_ids = UniqueIds()
         self._turn = random.randrange(1 << 16)
         if writer is not None:
@@ -111,13 +105,16 @@ class EmbeddedBroker(Closing):
         told how far that is.
         """
         settings = StoreSettings.load(config)
-        options = SessionOptions(progress=progress)
         try:
             if mode == "r":
                 require_store(root, settings.commit_log_directories(root))
                 require_log(root, settings.commit_log_directories(root))
                 agree = settings.agreeing_with if settings.given else settings.with_remembered
                 return cls(address, StoreReader(root, agree(root), progress=progress))
+            from broker_core.store.session import SessionOptions
+            from broker_core.store.writer import StoreWriter
+
+            options = SessionOptions(progress=progress)
             writer = StoreWriter.open(root, settings, create=create, options=options)
         except OSError as error:
             raise storage_error(error, "open the store", root) from error
@@ -251,7 +248,7 @@ class EmbeddedBroker(Closing):
         queue = wanted.queue
         self._require(queue.topic, queue.queue_id, queue.broker_name)
         pipeline = self._pipeline(queue.topic, message_filter)
-        limits = (batch_rows, batch_bytes) if pipeline is None else (EXAMINED_ROWS, EXAMINED_BYTES)
+        limits = (batch_rows, batch_bytes) if pipeline is None else pipeline.EXAMINED
         frames = self.reader.frames(
             queue.topic,
             queue.queue_id,
@@ -273,14 +270,29 @@ class EmbeddedBroker(Closing):
         # After an unclean stop it is not known which filters the broker had registered.
         if message_filter.sql is not None and self.reader.state.is_clean:
             registration = self._registrations.find(topic, message_filter.sql.text)
+        from broker_core.filter.pipeline import Pipeline
+
         pipeline = Pipeline(message_filter, registration)
         pipeline.count = self._filter_count
         return pipeline
 
+    @cached_property
+    def _registrations(self) -> Registrations:
+        from broker_core.filter.registered import Registrations
+
+        return Registrations(self.reader.root)
+
+    @cached_property
+    def _filter_count(self) -> FilterCount:
+        from broker_core.filter.pipeline import FilterCount
+
+        return FilterCount()
+
     @property
     def filter_count(self) -> FilterCount:
         """The work of all filters since the broker was opened, stage by stage."""
-        return self._filter_count + FilterCount()
+        counted = self._filter_count
+        return counted + type(counted)()
 
     def read(
         self,
@@ -294,6 +306,8 @@ class EmbeddedBroker(Closing):
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """Return a range of one queue as a table, bodies checked."""
+        from broker_core.read_spec import ReadSpec, range_between
+
         wish = ReadSpec.of(columns, tags, sql)
         self._require(topic, queue_id, None)
         bounds = self.reader.queue_range(topic, queue_id)
@@ -301,14 +315,18 @@ class EmbeddedBroker(Closing):
         frames = self.pull(wanted, message_filter=wish.message_filter, verify=True)
         return wish.table(frames, wanted.queue)
 
-    def query(self, topic: str, key: str, limit: int = APACHE_LIMIT) -> pa.Table:
+    def query(self, topic: str, key: str, limit: int = DEFAULT_QUERY_LIMIT) -> pa.Table:
         """Return messages with a key or unique key, all columns, by physical offset."""
+        from broker_core.broker.query import as_table, find_by_key
+
         self.reader.refresh()
         self.catalog.config(topic)
         return as_table(find_by_key(self.reader, topic, key, limit), self.reader)
 
     def message(self, message_id: str) -> pa.Table:
         """Return the message with a unique or offset id, one row."""
+        from broker_core.broker.query import as_table, find_by_id
+
         found = find_by_id(self.reader, self.topics(), message_id)
         return as_table([found], self.reader)
 
@@ -330,6 +348,8 @@ class EmbeddedBroker(Closing):
 
         A delayed one lies in the schedule topic until it is due.
         """
+        from broker_core.codec.message import message_properties, single_message
+
         levels = len(self.writer.settings.delay_levels_ms)
         config = self._writable(topic)
         if not 0 <= delay_level <= levels:
@@ -407,6 +427,8 @@ class EmbeddedBroker(Closing):
     @cached_property
     def transactions(self) -> Transactions:
         """The store's transactions; RequestError if the broker was opened for reading."""
+        from broker_core.broker.transactions.api import Transactions
+
         return Transactions(self.reader, self.writer, self.catalog, self._admin, self._clock_ms)
 
     def delete_before(self, physical_offset: int) -> int:

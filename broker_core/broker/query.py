@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from broker_core.api import DEFAULT_QUERY_LIMIT
 from broker_core.codec.decode import decode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.ids import parse_offset_id
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from broker_core.codec.record import Record
     from broker_core.store.reader import StoreReader
 
-APACHE_LIMIT = 64
-"""The most messages that a query of an Apache broker returns (`maxMsgsNumBatch`)."""
 _APACHE_UNIQUE_LIMIT = 32
 _TAG_PREFIX = "T#"
 
@@ -55,7 +54,7 @@ def find_by_key(reader: StoreReader, topic: str, key: str, limit: int) -> list[R
     if limit < 1:
         message = f"A query's limit is {limit}; give 1 or more."
         raise RequestError(message)
-    is_complete = limit > APACHE_LIMIT
+    is_complete = limit > DEFAULT_QUERY_LIMIT
     unique_limit = limit if is_complete else min(limit, _APACHE_UNIQUE_LIMIT)
     found = []
     candidates = reader.lookup(topic, key, limit, is_complete=is_complete)
@@ -79,7 +78,7 @@ def find_by_id(reader: StoreReader, topics: Sequence[str], message_id: str) -> R
     if record is not None:
         return record
     for topic in sorted(topics, key=_plainness):
-        found = find_by_key(reader, topic, message_id, APACHE_LIMIT)
+        found = find_by_key(reader, topic, message_id, DEFAULT_QUERY_LIMIT)
         copies = [each for each in found if each.property_map.get(UNIQ_KEY) == message_id]
         if copies:
             return copies[0]

@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from broker_core.filter.registered import RegisteredFilter
     from broker_core.store.queue.ext import ExtUnits
 
-EXAMINED_ROWS = 1 << 15
-EXAMINED_BYTES = 256 << 20
-"""Bounds of a batch to examine: the properties of 32,768 records stay in a core's cache."""
 _JOINED_ROWS = 1 << 18
 
 
@@ -157,6 +154,9 @@ class Pipeline:
     With a `registration` of this SQL92 filter (registered.py), bitmaps are used as well; one of
     another filter is ignored.
     """
+
+    EXAMINED = (1 << 15, 256 << 20)
+    """Rows and bytes of a batch to examine: properties of 32,768 records stay in a core's cache."""
 
     def __init__(
         self, message_filter: MessageFilter, registration: RegisteredFilter | None = None

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_core.broker.broker import EmbeddedBroker
+from broker_core.clock import now_ms
 from broker_core.errors import UnavailableError
 from broker_core.service.arrival_notifier import ArrivalNotifier
 from broker_core.service.notifying_writer import NotifyingWriter
 from broker_core.service.transient_pool import PooledWriter
 from broker_core.store.reader import StoreReader
-from broker_core.store.session import SessionOptions, now_ms
+from broker_core.store.session import SessionOptions
 
 if TYPE_CHECKING:
     from broker_core.store.io.files import Files

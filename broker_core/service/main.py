@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from broker_core.clock import now_ms
 from broker_core.errors import ConfigError
 from broker_core.service.auth.credentials import Credentials
 from broker_core.service.auth.tls import server_credentials
@@ -25,7 +26,6 @@ from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.metrics import Metrics, MetricsPort
 from broker_core.service.server import BrokerServer, Identify, anyone
 from broker_core.service.transient_pool import Committer, PooledWriter
-from broker_core.store.session import now_ms
 from broker_core.types import Closing
 
 if TYPE_CHECKING:

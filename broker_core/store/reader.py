@@ -27,14 +27,11 @@ from broker_core.codec.frames import FrameBatch
 from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.store.format_check import require_store
 from broker_core.store.index.file import MAX_TIME_MS
-from broker_core.store.index.view import IndexView
 from broker_core.store.io.page_residency import PageResidency
 from broker_core.store.io.segments import Segment
 from broker_core.store.log.commit_log import CommitLog
-from broker_core.store.log.scan import LogScan, end_of_stretch
 from broker_core.store.queue.consume_queue import has_entry, list_queue_ids, list_queues
 from broker_core.store.queue.ext import ConsumeQueueExt
-from broker_core.store.queue.view import QueueView
 from broker_core.store.recovery.inspect import StoreState, examine_store
 from broker_core.store.settings import StoreSettings
 from broker_core.types import QueueRef
@@ -44,8 +41,9 @@ if TYPE_CHECKING:
 
     from broker_core.codec.dispatch_request import DispatchRequests
     from broker_core.codec.record import Record
+    from broker_core.store.index.view import IndexView
     from broker_core.store.queue.consume_queue import EntryColumns
-    from broker_core.store.queue.view import EntrySelect
+    from broker_core.store.queue.view import EntrySelect, QueueView
     from broker_core.store.queue.writer import QueueKey
     from broker_core.store.recovery.plan import Progress, RecoveryPlan
 
@@ -147,6 +145,8 @@ class StoreReader:
             overlay = self.recovery.queues.get(key) if self.recovery else None
             if overlay is not None and self.state.damage and not len(overlay.entries):
                 overlay = None  # recovery would cut messages that are still there
+            from broker_core.store.queue.view import QueueView
+
             view = QueueView(
                 topic,
                 queue_id,
@@ -320,7 +320,7 @@ class StoreReader:
         # Only what lies behind the queues' newest records must be walked.
         end = max(self.log.start, self._reached())
         for stretch in self.log.walk(end):
-            end = end_of_stretch(stretch)
+            end = stretch.next_offset
         return self.log.start, end
 
     def _reached(self) -> int:
@@ -337,6 +337,8 @@ class StoreReader:
         if self.state.damage is not None:
             raise self.state.damage
         end = self.recovery.log_end if self.recovery else self.log.capacity
+        from broker_core.store.log.scan import LogScan
+
         scan = LogScan(self.log, self.settings, self.log.start, verify=False)
         for requests in scan.batches():
             if int(requests.physical_offsets[0]) >= end:
@@ -397,6 +399,8 @@ class StoreReader:
         if self.state.damage is not None:
             raise self.state.damage
         if self._index is None:
+            from broker_core.store.index.view import IndexView
+
             self._index = IndexView(self.root, self.log, self.settings, self.recovery)
         bounds = (begin_ms, end_ms)
         found = self._index.lookup(topic, key, limit, bounds, is_complete=is_complete)

@@ -38,12 +38,12 @@ import contextlib
 import os
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker_core.clock import now_ms
 from broker_core.codec import layout
 from broker_core.errors import CorruptRecordError, StorageError
 from broker_core.store import flush
@@ -67,11 +67,6 @@ if TYPE_CHECKING:
 
 _RECORD_HEAD = struct.Struct(">iI4xi4xq")  # TOTALSIZE, MAGICCODE, QUEUEID, QUEUEOFFSET
 _UNREAD = TailMarker(TailState.CLEAN, generation=-1)
-
-
-def now_ms() -> int:
-    """Return the wall clock's time."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
+from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS, require_batch_limits
 from broker_core.clients.cluster.client_instance import ClientInstance
 from broker_core.clients.cluster.namespace import Namespace
 from broker_core.clients.cluster.offsets import ClusterOffsets
@@ -34,7 +34,7 @@ from broker_core.clients.cluster.settings import ClusterSettings
 from broker_core.clients.cluster.topics import ClusterTopics
 from broker_core.errors import OffsetRangeError, RequestError, UnsupportedError
 from broker_core.filter.pipeline import MessageFilter
-from broker_core.read_spec import ReadSpec, range_between, require_batch_limits
+from broker_core.read_spec import ReadSpec, range_between
 from broker_core.types import Closing, LogicalOffset, OffsetRange, QueueRef
 from broker_core.wire.remoting.route import Endpoint, parse_endpoint
 

@@ -17,8 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
-from broker_core.broker.query import APACHE_LIMIT
+from broker_core.api import (
+    DEFAULT_BATCH_BYTES,
+    DEFAULT_BATCH_ROWS,
+    DEFAULT_QUERY_LIMIT,
+    require_batch_limits,
+)
 from broker_core.clients.grpc.connection import Connection
 from broker_core.clients.grpc.options import GrpcOptions
 from broker_core.clients.grpc.pull import pull, pull_columns
@@ -38,7 +42,7 @@ from broker_core.errors import (
     TopicNotFoundError,
 )
 from broker_core.filter.pipeline import MessageFilter
-from broker_core.read_spec import ReadSpec, range_between, require_batch_limits
+from broker_core.read_spec import ReadSpec, range_between
 from broker_core.types import (
     Closing,
     ColumnBatch,
@@ -290,7 +294,7 @@ class GrpcBroker(Closing):
         frames = self.pull(wanted, message_filter=wish.message_filter, verify=True)
         return wish.table(frames, queue)
 
-    def query(self, topic: str, key: str, limit: int = APACHE_LIMIT) -> pa.Table:
+    def query(self, topic: str, key: str, limit: int = DEFAULT_QUERY_LIMIT) -> pa.Table:
         """Return messages with a key or unique key, all columns, by physical offset."""
         return self._table(methods.QUERY, pb.Query(topic=topic, key=key, limit=limit))
 

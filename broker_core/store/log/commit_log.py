@@ -48,6 +48,11 @@ class Stretch(NamedTuple):
     stop_reason: Ending
     detail: str
 
+    @property
+    def next_offset(self) -> int:
+        """Where the log goes on: at the next segment if this one is full."""
+        return self.segment.end if self.stop_reason in ("blank", "stop") else self.end
+
 
 class CommitLog:
     """The read-only view of a store's commit log. Not thread-safe.

@@ -61,7 +61,7 @@ class LogScan:
         """Yield the dispatch requests of all records, in log order, a stretch at a time."""
         for found in self.log.walk(self.start, verify=self.verify):
             stretch = _before_tear(found) if self.suspects_tears else found
-            self.end = end_of_stretch(stretch)
+            self.end = stretch.next_offset
             self.ending = stretch.detail
             if len(stretch.starts):
                 requests = requests_of(stretch, self.settings)
@@ -76,12 +76,6 @@ class LogScan:
         for _ in self.batches():
             continue
         return self
-
-
-def end_of_stretch(stretch: Stretch) -> int:
-    """Return where the log goes on after a stretch: at the next segment if this one is full."""
-    is_full = stretch.stop_reason in ("blank", "stop")
-    return stretch.segment.end if is_full else stretch.end
 
 
 def requests_of(stretch: Stretch, settings: StoreSettings) -> DispatchRequests:

@@ -25,7 +25,6 @@ from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.record import decode_record
 from broker_core.errors import CorruptRecordError, OffsetRangeError
-from broker_core.store.log.scan import end_of_stretch
 from broker_core.store.queue.consume_queue import (
     ENTRY,
     ConsumeQueue,
@@ -193,7 +192,7 @@ class QueueView:
             is_suspect = stretch.stop_reason == "invalid" or self._is_orphan(stretch, led_to)
             if is_suspect or self._holds(stretch, offset):
                 return not self._counts(offset)
-            at = end_of_stretch(stretch)
+            at = stretch.next_offset
         return self._log.is_missing(at)
 
     def _is_orphan(self, stretch: Stretch, physical_offset: int) -> bool:

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING
 from broker_core.errors import CorruptRecordError, OffsetRangeError, StorageError
 from broker_core.store.lock import lock_holder
 from broker_core.store.queue.consume_queue import ConsumeQueue, has_entry
-from broker_core.store.recovery.plan import RecoveryKind, lacks_queues, plan
-from broker_core.store.recovery.queue_plan import known_topics, last_entry, leads_beyond
-from broker_core.store.recovery.shutdown_state import ShutdownState, read_shutdown_state
+from broker_core.store.recovery.shutdown_state import (
+    ShutdownState,
+    lacks_queues,
+    read_shutdown_state,
+)
 
 if TYPE_CHECKING:
     from broker_core.store.log.commit_log import CommitLog
@@ -70,6 +72,9 @@ def examine_store(
         is_bare = lacks_queues(root, settings)
         if state.is_locked or not (state.shutdown.is_unclean or is_bare):
             return state
+        # Planning loads a fifth of this package; a store that was closed does not need it.
+        from broker_core.store.recovery.plan import plan
+
         try:
             planned = plan(root, settings.agreeing_with(root), progress=progress)
         except CorruptRecordError as error:
@@ -86,6 +91,8 @@ def examine_store(
 
 def _living(planned: RecoveryPlan, root: Path) -> RecoveryPlan:
     """Return the plan without queues of topics that the configuration lacks: they were deleted."""
+    from broker_core.store.recovery.queue_plan import known_topics
+
     is_known = known_topics(root)
     queues = {queue: change for queue, change in planned.queues.items() if is_known(queue[0])}
     return replace(planned, queues=queues)
@@ -95,6 +102,8 @@ def _recovered(
     state: StoreState, root: Path, commit_log: CommitLog, planned: RecoveryPlan
 ) -> StoreState:
     """Return the state with the plan, and with damage if the plan would hide whole messages."""
+    from broker_core.store.recovery.plan import RecoveryKind
+
     if planned.kind is RecoveryKind.NONE:
         return state
     log.info(
@@ -127,6 +136,8 @@ def _leads_beyond(
     root: Path, commit_log: CommitLog, queue: QueueKey, planned: RecoveryPlan
 ) -> bool:
     """Return True if a queue's last entry leads to its message, whole, behind a planned end."""
+    from broker_core.store.recovery.queue_plan import last_entry, leads_beyond
+
     last = last_entry(queue, root / "consumequeue" / queue[0] / str(queue[1]))
     return last is not None and leads_beyond(
         commit_log, last, planned.log_end, planned.last_store_ms

@@ -44,7 +44,11 @@ from broker_core.store.recovery.queue_plan import (
     read_tail,
     reconcile,
 )
-from broker_core.store.recovery.shutdown_state import ShutdownState, read_shutdown_state
+from broker_core.store.recovery.shutdown_state import (
+    ShutdownState,
+    lacks_queues,
+    read_shutdown_state,
+)
 from broker_core.store.recovery.tail import NO_RECORD, TailMarker, TailState, boot_id
 
 if TYPE_CHECKING:
@@ -116,16 +120,6 @@ def plan(
         if believed is not None:
             return believed
     return survey.by_scan(progress or _no_progress)
-
-
-def lacks_queues(root: Path, settings: StoreSettings) -> bool:
-    """Return True if there is a log but no consume queue: all of them must be rebuilt."""
-    if list_queues(root / "consumequeue"):
-        return False
-    return any(
-        next(directory.glob("[0-9]*"), None) is not None
-        for directory in settings.commit_log_directories(root)
-    )
 
 
 def _no_progress(done: int, total: int) -> None:

@@ -12,11 +12,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from broker_core.store.io.segments import unreadable
 from broker_core.store.lock import LOCK_NAME
+from broker_core.store.queue.consume_queue import list_queues
 from broker_core.store.recovery.checkpoint import Checkpoint, read_checkpoint
 from broker_core.store.recovery.tail import TailMarker, TailState, decode_tail
+
+if TYPE_CHECKING:
+    from broker_core.store.settings import StoreSettings
 
 ABORT_NAME = "abort"
 CHECKPOINT_NAME = "checkpoint"
@@ -78,3 +83,13 @@ def _modified_ns(path: Path) -> int:
         return path.stat().st_mtime_ns
     except FileNotFoundError:
         return 0
+
+
+def lacks_queues(root: Path, settings: StoreSettings) -> bool:
+    """Return True if there is a log but no consume queue: all of them must be rebuilt."""
+    if list_queues(root / "consumequeue"):
+        return False
+    return any(
+        next(directory.glob("[0-9]*"), None) is not None
+        for directory in settings.commit_log_directories(root)
+    )

@@ -9,7 +9,6 @@ with exactly-once delivery nothing of the batch becomes visible.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from broker_core.clock import now_ms
 from broker_core.codec.compression import compress, compression_flags
 from broker_core.codec.hashing.java import index_hashes, java_hashes
 from broker_core.codec.ids import UNIQUE_ID_CHARS, UniqueIds
@@ -52,11 +52,6 @@ QueueCounts = Callable[[str], int]
 """Returns how many queues of a topic can be written to; raises if the topic does not exist."""
 
 _LEVELS = len(DELAY_LEVELS_SECONDS)
-
-
-def now_ms() -> int:
-    """Return milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 class Composer:

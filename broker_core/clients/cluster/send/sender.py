@@ -36,7 +36,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -54,6 +53,7 @@ from broker_core.clients.cluster.send.plan import (
     unscheduled,
 )
 from broker_core.clients.cluster.send.queue_selection import Assigned, FaultTolerance, QueueSelector
+from broker_core.clock import now_ms
 from broker_core.codec import layout
 from broker_core.codec.compression import compress, compression_flags
 from broker_core.codec.hashing.java import index_hash, java_hash
@@ -117,7 +117,7 @@ class ClusterSender:
         if delay_level:
             stored[DELAY] = _delay(topic, delay_level)
         chosen = self._write_queue(topic, write_queue, sharding_key)
-        message = single_message(topic, chosen, body, stored, _now_ms())
+        message = single_message(topic, chosen, body, stored, now_ms())
         (receipt,) = self._deliver(self._compressed(message), is_sync=False)
         (physical_offset,) = _physical_offsets(receipt).tolist()
         return SendResult(
@@ -156,7 +156,7 @@ class ClusterSender:
                 physical_offsets[rows] = _physical_offsets(receipt)
             first += len(part)
         return AppendResult(
-            queue_ids, queue_offsets, physical_offsets, _record_sizes(messages), _now_ms()
+            queue_ids, queue_offsets, physical_offsets, _record_sizes(messages), now_ms()
         )
 
     def _deliver(self, messages: MessageBatch, *, is_sync: bool) -> list[SendReceipt]:
@@ -287,10 +287,6 @@ def _record_sizes(messages: MessageBatch) -> NDArray[np.int32]:
     lengths = spans_of(messages.bodies).lengths + messages.property_parts.lengths
     sizes = layout.MIN_RECORD_BYTES + lengths + topics[messages.topic_codes]
     return sizes.astype(np.int32)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _too_late(
