@@ -19,8 +19,8 @@ inside, by a callback of the collector:
 
 - The collector goes through some hundred thousand objects that belong to modules and stay for the
   life of the process. Frozen (gc.freeze), they are left alone. That is done whenever there are
-  many new ones: modules come by and by, and the collector also runs in the middle of their coming.
-- Spark sends a task in two pieces, without TCP_NODELAY: what is to be done, then its input. The
+  many new ones, since modules are loaded one after another while tasks run.
+- Spark sends a task in two writes, without TCP_NODELAY: what is to be done, then its input. The
   second leaves when the first has been acknowledged, and Linux puts that off by 40 ms once a socket
   has answered to something it received. TCP_QUICKACK makes it forget that, up to the next answer;
   so it is set after each task.

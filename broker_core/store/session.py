@@ -27,7 +27,7 @@ Rejected.
 
 - Holding the lock for the life of every embedded writer: Spark tasks would exclude each other.
 - Trusting file lengths or the last queue entry: files are created at their full size, and after a
-  crash the last entry is right as often as not.
+  crash the last entry may lead to nothing.
 
 Next in an append: writer.py marks and writes through `components`, first log/writer.py.
 """

@@ -1,1 +1,1 @@
-"""What travels over networks: our own gRPC protocol and RocketMQ's remoting protocol."""
+"""Protocols, byte by byte: our own over gRPC (core/), and RocketMQ's remoting protocol."""

@@ -50,7 +50,7 @@ class Stretch(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Where the log goes on: at the next segment if this one is full."""
+        """The offset at which the log goes on: the next segment if this one is full."""
         return self.segment.end if self.stop_reason in ("blank", "stop") else self.end
 
 
