@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from broker_core.jit import kernels
+from broker_core.jit import availability
 from broker_core.store import writer
 from broker_core.store.io import file_handles
 
@@ -54,11 +54,11 @@ def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
     rows = sys.maxsize
     if request.param == "compiled":
         pytest.importorskip("numba", reason="Numba has no release for this Python yet")
-        assert kernels.is_available()
+        assert availability.is_available()
         rows = 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "WORTH_ROWS", rows)
+        patch.setattr(availability, "WORTH_ROWS", rows)
         patch.setattr(writer, "WORTH_A_THREAD", rows)
         patch.setattr(file_handles, "WORTH_RESERVING", rows)
-        patch.setattr(kernels, "is_loaded", lambda: request.param == "compiled")
+        patch.setattr(availability, "is_loaded", lambda: request.param == "compiled")
         yield

@@ -1,7 +1,7 @@
 """Frame batch to Arrow: the NumPy and Arrow twin of decode_kernels.py.
 
 Only the columns that are asked for are built (schema.py says which there are). The kernel runs for
-batches of at least kernels.WORTH_ROWS plain records of one queue, unless a column is asked for that
+batches of at least WORTH_ROWS plain records of one queue, unless a column is asked for that
 it does not make; this one runs for all others, and for a batch with a record that does not check.
 A few records are made rows by `table_of` in record.py.
 
@@ -43,7 +43,7 @@ from broker_core.codec.spans import (
     value_column,
 )
 from broker_core.errors import RequestError
-from broker_core.jit import kernels
+from broker_core.jit import availability
 from broker_core.types import DEFAULT_BROKER_NAME
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def decode(
         nothing = [pa.nulls(0, field.type) for field in schema]
         return pa.RecordBatch.from_arrays(nothing, schema=schema)
     decoder: _Columns | None = None
-    if kernels.is_worth(len(frames)):
+    if availability.is_worth(len(frames)):
         decoder = _compiled_columns(frames, broker_name, columns)
     if decoder is None:
         decoder = _LocatedColumns(frames, broker_name, columns)
@@ -96,7 +96,7 @@ def property_columns(frames: FrameBatch, names: Sequence[str]) -> dict[str, pa.A
     """Return the named properties as string columns, null where absent: what filters evaluate."""
     if not len(frames):
         return {name: pa.array([], type=pa.string()) for name in names}
-    if kernels.is_worth(len(frames)):
+    if availability.is_worth(len(frames)):
         from broker_core.codec.decode_kernels import decode_plain
 
         plain = decode_plain(frames, (), names, bodies=False)

@@ -1,6 +1,6 @@
 """Columns of plain records, in one walk: the compiled twin of decode.py.
 
-Runs for batches of at least kernels.WORTH_ROWS plain records: V1 with IPv4 hosts, of one queue,
+Runs for batches of at least WORTH_ROWS plain records: V1 with IPv4 hosts, of one queue,
 their bodies not compressed if bodies are asked for. The first record that is anything else, or does
 not check, ends the walk, and the twin decodes the batch.
 

@@ -5,7 +5,7 @@ all use it, so that they can't disagree. RocketMQ's DispatchRequest, for a batch
 
 `dispatch_requests` reads records. `requests_of_located` is for a caller that has just encoded them
 and knows most fields. Tags codes and index keys are hashed by `_hashes` (NumPy), or by its twin
-`_hashes_compiled` in batches that `kernels.is_worth`.
+`_hashes_compiled` in batches that are worth it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from broker_core.codec.fields import RecordFields, first_bad_topic, locate
 from broker_core.codec.hashing.index_keys import KEY_MARK, TAG_MARK, IndexKeys, topic_seeds
 from broker_core.codec.hashing.java import hash_spans
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
-from broker_core.codec.properties.columns import DISPATCH_PROPERTIES
+from broker_core.codec.properties.join import DISPATCH_PROPERTIES
 from broker_core.codec.properties.search import find_values
 from broker_core.codec.property_names import (
     DELAY,
@@ -35,7 +35,7 @@ from broker_core.codec.property_names import (
 )
 from broker_core.codec.record import corrupt
 from broker_core.codec.spans import Spans, gather_spans
-from broker_core.jit import arguments, kernels
+from broker_core.jit import arguments, availability
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.frames import FrameBatch
-    from broker_core.codec.properties.columns import DispatchValues
+    from broker_core.codec.properties.join import DispatchValues
     from broker_core.jit.arguments import KernelSpans
 
 _INTEGER = re.compile(rb"[+-]?[0-9]{1,20}")
@@ -144,7 +144,7 @@ def requests_of_located(
     topics = list(located.topics)
     hashes = None
     # Delayed messages are few, and their codes are times, not hashes: no kernel for them.
-    if SCHEDULE_TOPIC not in topics and kernels.is_worth(len(located.starts)):
+    if SCHEDULE_TOPIC not in topics and availability.is_worth(len(located.starts)):
         hashes = _hashes_compiled(located, topics, index_tags=index_tags)
     if hashes is None:
         hashes = _hashes(

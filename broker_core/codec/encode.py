@@ -2,7 +2,7 @@
 
 One rule, three twins, held equal by property tests: `encode_record` (record.py) for one record,
 `_encode_joined` here for small batches, and the kernel `encode_records` (encode_kernels.py) for
-batches that `kernels.is_worth`.
+batches that are worth it.
 
 A record is header, body, topic, properties. The joined way fills a structured array of big-endian
 headers, sees it as binary values of one width, and lets Arrow join it element-wise with the other
@@ -29,7 +29,7 @@ from broker_core.codec.layout import header_dtype
 from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.spans import Spans, regular_offsets, sliding, spans_of
 from broker_core.errors import IllegalMessageError
-from broker_core.jit import arguments, kernels
+from broker_core.jit import arguments, availability
 from broker_core.process_settings import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class EncodedRecords:
         store_timestamp_ms: int,
     ) -> None:
         """Write offsets and store time, which only the holder of the store's lock knows."""
-        if kernels.is_worth(len(self)):
+        if availability.is_worth(len(self)):
             from broker_core.codec.encode_kernels import patch_records
 
             patch_records(
@@ -152,7 +152,7 @@ def encode(
         end += int(gaps.sum())
     store_timestamp_at = layout.BORN_HOST + len(messages.born_host)
     records = EncodedRecords(_NO_BYTES, starts, sizes.astype(np.int32), store_timestamp_at)
-    if kernels.is_worth(len(messages)):
+    if availability.is_worth(len(messages)):
         buffer = _encode_compiled(messages, records, bodies, topics, end)
     else:
         buffer = _encode_joined(messages, records, bodies, topics, gaps)

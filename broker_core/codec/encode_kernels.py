@@ -13,7 +13,7 @@ from numba import types
 
 from broker_core.codec import layout
 from broker_core.codec.hashing.crc_kernels import crc32
-from broker_core.codec.properties.columns_kernels import PARTS, put_bytes
+from broker_core.codec.properties.join_kernels import PARTS, put_bytes
 from broker_core.jit.compiler import (
     BYTES,
     BYTES_OUT,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from broker_core.codec.properties.columns_kernels import KernelParts
+    from broker_core.codec.properties.join_kernels import KernelParts
     from broker_core.jit.arguments import KernelSpans
 
     KernelTopics = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]

@@ -1,6 +1,6 @@
 """Fields of many records, located and checked: the NumPy twin of fields_kernels.py.
 
-The kernel runs for batches of at least kernels.WORTH_ROWS records that all check. This one runs for
+The kernel runs for batches of at least WORTH_ROWS records that all check. This one runs for
 smaller batches, where Numba is missing, and for a batch in which the kernel met a record that does
 not check: every error is found and worded here.
 
@@ -22,7 +22,7 @@ from broker_core.codec.hashing.crc import body_crcs
 from broker_core.codec.layout import HEAD
 from broker_core.codec.record import corrupt
 from broker_core.codec.spans import Spans, fixed_width, gather_spans, integers
-from broker_core.jit import arguments, kernels
+from broker_core.jit import arguments, availability
 from broker_core.process_settings import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def examine(frames: FrameBatch) -> tuple[RecordFields, int | None]:
     The fields of the records before that one can be relied on.
     """
     keep_freed_memory()
-    if kernels.is_worth(len(frames)):
+    if availability.is_worth(len(frames)):
         fields = _examine_compiled(frames)
         if fields is not None:
             return fields, None

@@ -1,6 +1,6 @@
 """Fields of many records, located and checked in one walk: the compiled twin of fields.examine.
 
-Runs for batches of at least kernels.WORTH_ROWS records. Records of every version and host width are
+Runs for batches of at least WORTH_ROWS records. Records of every version and host width are
 understood. One that does not check ends the walk, and the twin finds out what is wrong with it.
 """
 

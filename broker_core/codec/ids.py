@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from broker_core.codec.layout import HOST_V4, HOST_V6
-from broker_core.jit import kernels
+from broker_core.jit import availability
 from broker_core.types import PhysicalOffset
 
 if TYPE_CHECKING:
@@ -86,15 +86,15 @@ class UniqueIds:
     def make(self, count: int, now_ms: int | None = None) -> NDArray[np.uint8]:
         """Return `count` fresh ids as a (count, 32) matrix of ASCII hex digits.
 
-        The kernel write_ids (properties/columns_kernels.py) makes large batches of them.
+        The kernel write_ids (properties/join_kernels.py) makes large batches of them.
         """
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         first = max(self._next, (now - _month_start_ms(now)) << 16)
         self._next = first + count
         ids = np.empty((count, UNIQUE_ID_CHARS), dtype=np.uint8)
         maker = np.frombuffer(self._maker.upper().encode(), dtype=np.uint8)
-        if kernels.is_worth(count):
-            from broker_core.codec.properties.columns_kernels import write_ids
+        if availability.is_worth(count):
+            from broker_core.codec.properties.join_kernels import write_ids
 
             write_ids(maker, first, ids.reshape(-1))
             return ids

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from broker_core.codec import layout
-from broker_core.codec.properties.columns import PropertyParts
+from broker_core.codec.properties.join import PropertyParts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,7 +6,7 @@ destination, offsets, properties and transaction bits are new. Bodies are neithe
 checked: a copy is exactly as good as its original.
 
 `_copy_joined` here copies small batches by NumPy and Arrow; its twin, the kernel `copy_originals`
-(record_copy_kernels.py), copies those that `kernels.is_worth`.
+(record_copy_kernels.py), copies those that `availability.is_worth`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker_core.codec import layout
 from broker_core.codec.encode import EncodedRecords, StoredTopics, fixed_binary, writable
 from broker_core.codec.layout import header_dtype
 from broker_core.codec.spans import fixed_width, gather_spans
-from broker_core.jit import arguments, kernels
+from broker_core.jit import arguments, availability
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,7 +68,7 @@ def copy_records(
     records = EncodedRecords(no_bytes, starts, sizes.astype(np.int32), store_time_at(fields))
     keep, put = (-1, 0) if transaction is None else (~layout.TRANSACTION_MASK, transaction)
     changes = _Changes(keep, put, prepared_offsets, forgets_retries)
-    copy = _copy_compiled if kernels.is_worth(len(records)) else _copy_joined
+    copy = _copy_compiled if availability.is_worth(len(records)) else _copy_joined
     return replace(records, buffer=copy(fields, records, destinations, topics, properties, changes))
 
 

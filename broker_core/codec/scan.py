@@ -1,7 +1,7 @@
 """Walk over a log: the records in a run of bytes, and where valid data ends.
 
 Sizes chain records together, so the walk itself is a loop over two integers a record. Python
-follows the first kernels.WORTH_ROWS records here; its twin in scan_kernels.py follows the rest,
+follows the first WORTH_ROWS records here; its twin in scan_kernels.py follows the rest,
 where there is Numba. Every other check runs over all found records at once (fields.py).
 """
 
@@ -17,7 +17,7 @@ from broker_core.codec import layout
 from broker_core.codec.fields import examine, first_bad_body, first_bad_topic
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.record import corrupt
-from broker_core.jit import arguments, kernels
+from broker_core.jit import arguments, availability
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -106,11 +106,11 @@ def chain(
     """
     # The kernel trusts its bounds; a caller that gave wrong ones gets Python's error.
     is_inside = start >= 0 and stop <= len(buffer)
-    follow, room = follow_sizes, kernels.WORTH_ROWS
+    follow, room = follow_sizes, availability.WORTH_ROWS
     starts, sizes, at, size, magic = follow(buffer, start, stop, room)
     runs = [(starts, sizes)]
     while len(starts) == room:
-        if is_inside and kernels.is_worth(room):
+        if is_inside and availability.is_worth(room):
             follow = follow_sizes_compiled
         room = _ROWS
         starts, sizes, at, size, magic = follow(buffer, at, stop, room)

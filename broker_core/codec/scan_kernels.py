@@ -1,6 +1,6 @@
 """From record to record by TOTALSIZE: the compiled twin of follow_sizes in scan.py.
 
-Runs behind the first kernels.WORTH_ROWS records of a chain. `follow_heads` runs for answers of
+Runs behind the first WORTH_ROWS records of a chain. `follow_heads` runs for answers of
 1 MiB and more from a RocketMQ broker (clients/cluster/pull/records.py, its twin).
 """
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from broker_core.jit import arguments, kernels
+from broker_core.jit import arguments, availability
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
@@ -65,7 +65,7 @@ def integers(
     buffer: NDArray[np.uint8], positions: NDArray[np.int64], dtype: DTypeLike
 ) -> NDArray[Any]:
     """Return the integers at these positions, in native byte order."""
-    if kernels.is_worth(len(positions)) and np.dtype(dtype) in _COMPILED:
+    if availability.is_worth(len(positions)) and np.dtype(dtype) in _COMPILED:
         read = _integers_compiled(buffer, positions, np.dtype(dtype))
         if read is not None:
             return read

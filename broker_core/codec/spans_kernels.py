@@ -1,6 +1,6 @@
 """Integers at many positions of one buffer, in one walk: the compiled twin of integers in spans.py.
 
-Runs for at least kernels.WORTH_ROWS positions. None is trusted: one beyond the buffer ends the
+Runs for at least WORTH_ROWS positions. None is trusted: one beyond the buffer ends the
 walk, and the twin raises the error.
 """
 

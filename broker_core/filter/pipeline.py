@@ -23,7 +23,7 @@ from broker_core.codec.frames import FrameBatch
 from broker_core.codec.property_names import TAGS
 from broker_core.errors import RequestError
 from broker_core.filter.sqlfilter import SqlFilter
-from broker_core.filter.tags import TagFilter
+from broker_core.filter.tag_expression import TagFilter
 from broker_core.store.queue.consume_queue import ENTRY_BYTES, is_damaged, rows_tagged, tags_codes
 from broker_core.store.queue.ext import UNIT_HEAD_BYTES, has_address
 

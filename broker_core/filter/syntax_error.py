@@ -1,6 +1,6 @@
 """Syntax errors of filter texts: the line in question with a caret under it.
 
-For tag expressions (tags.py) and SQL92 texts (sql92/) alike.
+For tag expressions (tag_expression.py) and SQL92 texts (sql92/) alike.
 """
 
 from __future__ import annotations

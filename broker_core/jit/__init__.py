@@ -1,5 +1,5 @@
 """Loops over records that Numba compiles.
 
-kernels.py is the door: callers ask it whether a batch is worth a kernel. arguments.py makes the
-arrays that kernels take. compiler.py compiles; only modules of kernels import it, and so Numba.
+availability.py is the door: callers ask it whether a batch is worth a kernel. arguments.py makes
+the arrays that kernels take. compiler.py compiles; only modules of kernels import it, and so Numba.
 """

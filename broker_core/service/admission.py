@@ -28,7 +28,7 @@ from broker_core.codec.message_batch import Destinations
 from broker_core.codec.property_names import DISCARD_TOPIC, REAL_TOPIC, SCHEDULE_TOPIC
 from broker_core.codec.spans import gather_spans, sliding
 from broker_core.errors import CorruptRecordError, IllegalMessageError, RequestError
-from broker_core.jit import kernels
+from broker_core.jit import availability
 from broker_core.store.batch import Batch
 from broker_core.wire.core.frames import starts_of
 
@@ -221,7 +221,7 @@ def _put_born_hosts(
 def _put_host(data: NDArray[np.uint8], at: NDArray[np.int64], host: bytes | None) -> None:
     if host is None:
         return
-    if len(host) == layout.HOST_V4 and kernels.is_worth(len(at)):
+    if len(host) == layout.HOST_V4 and availability.is_worth(len(at)):
         from broker_core.codec.spans_kernels import put_long
 
         if put_long(data, at, int.from_bytes(host, "big", signed=True)):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.message_batch import MessageBatch
-    from broker_core.codec.properties.columns import DispatchValues
+    from broker_core.codec.properties.join import DispatchValues
 
 # Arrow joins records with 32-bit offsets.
 PART_BYTES = 512 << 20

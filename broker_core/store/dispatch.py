@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from broker_core.codec.spans import is_one_number
-from broker_core.jit import arguments, kernels
+from broker_core.jit import arguments, availability
 from broker_core.store.queue.consume_queue import packed_entries
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class QueueGroups:
         The twin of dispatch_kernels.number_rows, which runs for large batches.
         """
         offsets = np.zeros(count, dtype=np.int64)
-        if kernels.is_worth(count):
+        if availability.is_worth(count):
             from broker_core.store.dispatch_kernels import number_rows
 
             number_rows(self.rows, self.bounds, np.array(ends, dtype=np.int64), offsets)
@@ -99,7 +99,7 @@ def group_by_queue(
         )
     width = int(ids.max()) + 1
     is_dense = len(distinct) * width <= _SMALL and int(ids.min()) >= 0
-    if is_dense and kernels.is_worth(len(ids)):
+    if is_dense and availability.is_worth(len(ids)):
         keys, bounds, order = _counted(codes, ids, len(distinct), width)
     else:
         keys, bounds, order = _sorted(codes, ids, width)

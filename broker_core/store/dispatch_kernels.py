@@ -1,6 +1,6 @@
 """Rows by queue, compiled: the twins of `_sorted` and `offsets_from` in dispatch.py.
 
-They run where `kernels.is_worth` says so, which is for large batches.
+They run where `availability.is_worth` says so, which is for large batches.
 """
 
 from __future__ import annotations

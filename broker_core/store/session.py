@@ -6,8 +6,8 @@ more than the append; remembering it is wrong as soon as another process has wri
 
 Invariants.
 
-- The tail marker (recovery/tail.py), in the unused half of the `checkpoint` file, names the end of
-  the store, the state of the last change and a generation that grows with every mark.
+- The tail marker (recovery/tail_marker.py), in the unused half of the `checkpoint` file, names the
+  end of the store, the state of the last change and a generation that grows with every mark.
 - What a session remembers (queue ends, index position, open descriptors, dirty files) holds exactly
   as long as the marker is the one it wrote last and no foreign broker has started. Apache's broker
   writes to `lock` when it starts, which changes the file's modification time.
@@ -58,7 +58,7 @@ from broker_core.store.recovery.checkpoint import Checkpoint, read_checkpoint
 from broker_core.store.recovery.plan import Progress, RecoveryKind, plan
 from broker_core.store.recovery.recover import recover
 from broker_core.store.recovery.shutdown_state import ABORT_NAME, CHECKPOINT_NAME
-from broker_core.store.recovery.tail import TailMarker, TailState, boot_id, decode_tail
+from broker_core.store.recovery.tail_marker import TailMarker, TailState, boot_id, decode_tail
 
 if TYPE_CHECKING:
     from broker_core.store.io.files import Files

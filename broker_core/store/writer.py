@@ -56,7 +56,7 @@ from broker_core.store.index.file import IndexHeader
 from broker_core.store.index.writer import IndexPosition
 from broker_core.store.io.files import Failpoint, OsFiles, make_directory, storage_error
 from broker_core.store.log.writer import Placement, plan_placement
-from broker_core.store.recovery.tail import TailState
+from broker_core.store.recovery.tail_marker import TailState
 from broker_core.store.session import SessionOptions, StoreSession
 from broker_core.store.settings import FlushMode
 from broker_core.store.settings_file import save_settings_file

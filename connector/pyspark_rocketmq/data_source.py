@@ -1,5 +1,7 @@
 """The data source that Spark finds under the name "rocketmq": where every read and write begins.
 
+Spark asks the package for `DefaultSource`; its `__init__.py` answers with the class here.
+
 A stream goes on in source/stream.py, a batch read in source/batch.py, any write in sink/writer.py.
 
 Spark loads this module in every environment that has the package, also for those who read no

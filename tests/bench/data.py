@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from broker_core import open_broker
 from broker_core.codec.ids import UNIQUE_ID_CHARS, UniqueIds
 from broker_core.codec.message_batch import MessageBatch
-from broker_core.codec.properties.columns import join_properties
+from broker_core.codec.properties.join import join_properties
 
 TOPIC = "bench"
 QUEUES = 4

@@ -17,7 +17,7 @@ from broker_core import (
 )
 from broker_core.api import Broker
 from broker_core.codec.message_batch import MessageBatch
-from broker_core.codec.properties.columns import join_properties
+from broker_core.codec.properties.join import join_properties
 from tests.contract.conftest import Place
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from broker_core.codec.dispatch_request import dispatch_requests
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.message_batch import MessageBatch
-from broker_core.codec.properties.columns import join_properties
+from broker_core.codec.properties.join import join_properties
 from broker_core.codec.record import Record, decode_record
 from broker_core.store.index.file import list_index_files
 from broker_core.store.index.writer import IndexWriter

@@ -16,7 +16,7 @@ import pyarrow as pa
 from broker_core.codec.encode import encode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.message_batch import MessageBatch
-from broker_core.codec.properties.columns import join_properties
+from broker_core.codec.properties.join import join_properties
 from broker_core.errors import (
     BrokerError,
     CorruptRecordError,

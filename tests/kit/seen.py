@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from broker_core.broker.transactions.decisions import Decision, parse_body
+from broker_core.broker.transactions.decision_records import Decision, parse_body
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
 from broker_core.codec.property_names import BATCH_TOPIC, REAL_TOPIC
 

@@ -14,7 +14,7 @@ from broker_core.api import Broker, BrokerTransactions
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.transactions.api import Transactions
 from broker_core.codec.message_batch import MessageBatch
-from broker_core.codec.properties.columns import join_properties
+from broker_core.codec.properties.join import join_properties
 from broker_core.codec.property_names import HALF_TOPIC, OP_TOPIC
 from broker_core.store.reader import StoreReader
 from broker_core.store.session import SessionOptions

@@ -16,7 +16,7 @@ from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hashing.index_keys import hashes_of
 from broker_core.codec.hashing.java import hash_spans, index_hash, java_hash, java_hashes
 from broker_core.codec.message_batch import MessageBatch
-from broker_core.codec.properties.columns import property_parts
+from broker_core.codec.properties.join import property_parts
 from broker_core.codec.property_names import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, UNIQ_KEY
 from broker_core.codec.record import Record, decode_record
 from broker_core.codec.spans import spans_of

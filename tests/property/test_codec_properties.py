@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.codec.decode import decode
-from broker_core.codec.properties.columns import join_properties
+from broker_core.codec.properties.join import join_properties
 from broker_core.codec.properties.search import find_values
 from broker_core.codec.properties.text import format_properties, parse_properties
 from broker_core.codec.property_names import TAGS

@@ -26,7 +26,7 @@ from broker_core.codec.record import Record
 from broker_core.codec.schema import ALL_COLUMNS, COLUMN_TYPES, DEFAULT_COLUMNS
 from broker_core.codec.spans import Spans
 from broker_core.errors import CorruptRecordError
-from broker_core.jit import kernels
+from broker_core.jit import availability
 from tests.kit.records import PROPERTIES, laid_out, mixtures, of_one_queue, plain
 
 pytest.importorskip("numba")
@@ -77,7 +77,7 @@ TEXTS = st.one_of(PROPERTIES, TANGLES)
 
 def with_kernels_from(rows: int, call: Callable[[], Result]) -> Result:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "WORTH_ROWS", rows)
+        patch.setattr(availability, "WORTH_ROWS", rows)
         return call()
 
 
@@ -141,7 +141,7 @@ def damaged(frames: FrameBatch, changes: dict[int, int]) -> FrameBatch:
 
 
 def test_there_are_kernels_where_numba_is() -> None:
-    assert kernels.is_available()
+    assert availability.is_available()
 
 
 @given(plain_batches(), COLUMNS)

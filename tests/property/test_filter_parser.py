@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker_core.errors import FilterSyntaxError
 from broker_core.filter.sql92.parser import parse
-from broker_core.filter.tags import TagFilter
+from broker_core.filter.tag_expression import TagFilter
 from tests.interop.filter.cases import (
     BLANKS,
     FLOATS,

@@ -26,7 +26,12 @@ from broker_core.broker.transactions.check_back_plan import (
     Verdict,
     plan,
 )
-from broker_core.broker.transactions.decisions import Decision, offsets_in, parse_body, runs_of
+from broker_core.broker.transactions.decision_records import (
+    Decision,
+    offsets_in,
+    parse_body,
+    runs_of,
+)
 from broker_core.broker.transactions.op import op_bodies
 from broker_core.errors import IllegalTransitionError
 from broker_core.types import BatchRef, Receipt

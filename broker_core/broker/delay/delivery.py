@@ -4,7 +4,7 @@ A delayed message lies in SCHEDULE_TOPIC_XXXX, queue level - 1; its consume-queu
 time of delivery. Messages of one level are due in their order, so each level has one offset up to
 which all is delivered: config/delayOffset.json, where Apache's broker keeps it too. There it is
 written after the fact, and a crash in between would deliver twice. So every append of copies ends
-with a record of the journal (transactions/decisions.py) that says how far it goes,
+with a record of the journal (transactions/decision_records.py) that says how far it goes,
 
     {"kind": "delivered", "level": 3, "offset": 120}                                  TAGS = delay#3
 
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from broker_core.broker.offsets import delay_document, load_delay_offsets
-from broker_core.broker.transactions.decisions import Delivered
+from broker_core.broker.transactions.decision_records import Delivered
 from broker_core.broker.transactions.half import real_destinations
 from broker_core.broker.transactions.settle import APPEND_BYTES, APPEND_ROWS, SettledElsewhereError
 from broker_core.codec.fields import locate
@@ -36,7 +36,7 @@ from broker_core.store.batch import Batch
 
 if TYPE_CHECKING:
     from broker_core.broker.catalog import Catalog
-    from broker_core.broker.transactions.journal import DecisionJournal
+    from broker_core.broker.transactions.decision_lookup import DecisionLookup
     from broker_core.codec.frames import FrameBatch
     from broker_core.store.reader import StoreReader
     from broker_core.store.writer import StoreWriter
@@ -53,7 +53,7 @@ class DelayedDelivery:
         reader: StoreReader,
         writer: StoreWriter,
         catalog: Catalog,
-        journal: DecisionJournal,
+        journal: DecisionLookup,
         clock_ms: Callable[[], int],
     ) -> None:
         self._reader = reader

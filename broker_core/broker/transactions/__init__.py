@@ -27,16 +27,16 @@ Outline.
 Prepare. A task calls api.Transactions.prepare_batch, several times if it has much.
 commit.BatchCommits.prepare packs its messages into half blocks of up to 1 MiB
 (half_blocks.blocks_of; as_blocks for messages that came encoded) and appends them to the half
-queue, the first time with an attempt record (decisions.BatchAttempt): the attempt's id begins the
-unique keys of its half messages, so check-back can tell which batch they belong to. The task
-returns a receipt with the offsets of its half messages, and `since`, the end of the op queue before
-they were there: nothing before it can have settled them.
+queue, the first time with an attempt record (decision_records.BatchAttempt): the attempt's id
+begins the unique keys of its half messages, so check-back can tell which batch they belong to. The
+task returns a receipt with the offsets of its half messages, and `since`, the end of the op queue
+before they were there: nothing before it can have settled them.
 
 Decide. The driver calls api.Transactions.commit_batch with the receipts it accepts.
-commit.BatchCommits.commit makes a decision of them (decisions.decide), finds the owner's newest one
-(journal.DecisionJournal.decision), finishes that one if it is not done, and calls `_decide`. The
-decision goes into the log together with the first copies and ops, if under the lock the newest
-decision is still the one that was found and every half message named is open
+commit.BatchCommits.commit makes a decision of them (decision_records.decide), finds the owner's
+newest one (decision_lookup.DecisionLookup.decision), finishes that one if it is not done, and calls
+`_decide`. The decision goes into the log together with the first copies and ops, if under the lock
+the newest decision is still the one that was found and every half message named is open
 (`_require_decidable`). If one is settled, it was rolled back: the batch is refused whole, with
 IllegalTransitionError, and Spark writes it again.
 
@@ -55,8 +55,9 @@ owner from then on, and names no half messages any more. Retention appends it ag
 deletes the file it lies in (api.Transactions.keep_decisions), as long as the batch may be repeated.
 
 Repeat. A commit or abort of a batch whose owner has a decision for it or a later one
-(decisions.Decision.supersedes) changes nothing: BatchCommits._repeat finishes that decision if need
-be and rolls back the half messages that the repeat brought along. The caller is told `is_repeat`.
+(decision_records.Decision.supersedes) changes nothing: BatchCommits._repeat finishes that decision
+if need be and rolls back the half messages that the repeat brought along. The caller is told
+`is_repeat`.
 
 Roll back. BatchCommits.abort settles half messages without copies, if the batch is not decided:
 `roll_back` appends their op messages and nothing else.

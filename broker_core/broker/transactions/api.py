@@ -24,9 +24,9 @@ from broker_core.broker.delay.delivery import DelayedDelivery
 from broker_core.broker.transactions.check_back import CheckBack, read_progress
 from broker_core.broker.transactions.check_back_plan import CheckPolicy
 from broker_core.broker.transactions.commit import BatchCommits, BatchTools
+from broker_core.broker.transactions.decision_lookup import DecisionLookup
 from broker_core.broker.transactions.half import as_halves
 from broker_core.broker.transactions.half_blocks import BLOCK_ROWS
-from broker_core.broker.transactions.journal import DecisionJournal
 from broker_core.broker.transactions.op import OP_QUEUE, SettledHalves
 from broker_core.broker.transactions.settle import (
     APPEND_BYTES,
@@ -101,7 +101,7 @@ class Transactions:
         self._tools = BatchTools(
             reader,
             writer,
-            DecisionJournal(reader),
+            DecisionLookup(reader),
             HalfSettler(
                 reader, writer, clock_ms, append_rows=append_rows, append_bytes=append_bytes
             ),

@@ -34,7 +34,7 @@ from broker_core.broker.transactions.check_back_plan import (
     open_offsets,
     plan,
 )
-from broker_core.broker.transactions.decisions import stream_tag
+from broker_core.broker.transactions.decision_records import stream_tag
 from broker_core.broker.transactions.half import HALF_QUEUE, give_up, put_back
 from broker_core.broker.transactions.op import OP_QUEUE, SettledHalves, listed_halves
 from broker_core.broker.transactions.settle import SettledElsewhereError
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.broker.transactions.commit import BatchCommits, BatchTools
-    from broker_core.broker.transactions.decisions import BatchAttempt
+    from broker_core.broker.transactions.decision_records import BatchAttempt
     from broker_core.broker.transactions.settle import Guard
     from broker_core.codec.frames import FrameBatch
     from broker_core.types import AppendResult

@@ -6,10 +6,10 @@ RocketMQ asks the producer of a half message that stays open: after `transaction
 `transactionCheckInterval`, at most `transactionCheckMax` times; then the message is given up. Each
 time it is asked about, it is put back as a new half message that carries the count.
 
-Half messages of a batch (decisions.py) are different: the log itself knows what becomes of them. As
-long as their batch is not decided they may be part of one that is still being prepared, so they are
-given `batch_patience_ms`, and as many checks after that as any other; then they are given up too,
-without having been put back.
+Half messages of a batch (decision_records.py) are different: the log itself knows what becomes of
+them. As long as their batch is not decided they may be part of one that is still being prepared, so
+they are given `batch_patience_ms`, and as many checks after that as any other; then they are given
+up too, without having been put back.
 """
 
 from __future__ import annotations

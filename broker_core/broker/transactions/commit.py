@@ -1,9 +1,9 @@
 """Batches, committed exactly once: prepare, decide, finish, repeat, roll back.
 
 The package's docstring tells the whole story; this file is its spine. Tasks prepare half messages
-(`prepare`, half_blocks.py). One decision (decisions.py) makes those it names a committed batch. The
-visible copies (unpack.py) and the op messages that settle their half messages (settle.py, op.py)
-follow in as many appends as are needed, each of them whole or not at all:
+(`prepare`, half_blocks.py). One decision (decision_records.py) makes those it names a committed
+batch. The visible copies (unpack.py) and the op messages that settle their half messages
+(settle.py, op.py) follow in as many appends as are needed, each of them whole or not at all:
 
     append 1    decision, copies, ops            from here on the batch is committed
     append 2    copies, ops
@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.broker.transactions.decisions import (
+from broker_core.broker.transactions.decision_lookup import LoggedDecision
+from broker_core.broker.transactions.decision_records import (
     BatchAttempt,
     Decision,
     decide,
@@ -43,7 +44,6 @@ from broker_core.broker.transactions.half_blocks import (
     block_bytes,
     blocks_of,
 )
-from broker_core.broker.transactions.journal import LoggedDecision
 from broker_core.broker.transactions.op import OP_QUEUE, SettledHalves
 from broker_core.broker.transactions.settle import SettledElsewhereError
 from broker_core.codec.property_names import HALF_TOPIC, OP_TOPIC
@@ -54,7 +54,7 @@ from broker_core.types import BatchOutcome, LogicalOffset, PhysicalOffset, Prepa
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.broker.transactions.journal import DecisionJournal
+    from broker_core.broker.transactions.decision_lookup import DecisionLookup
     from broker_core.broker.transactions.settle import Guard, HalfSettler, Settlement
     from broker_core.codec.message_batch import MessageBatch
     from broker_core.store.reader import StoreReader
@@ -72,7 +72,7 @@ class BatchTools:
 
     reader: StoreReader
     writer: StoreWriter
-    journal: DecisionJournal
+    journal: DecisionLookup
     settler: HalfSettler
     checked_to: Callable[[], int]
     clock_ms: Callable[[], int]

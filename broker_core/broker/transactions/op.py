@@ -10,7 +10,7 @@ not say whether the transaction was committed or rolled back, only that check-ba
 about it any more: a commit has its visible copies in the same append (settle.py).
 
 A half message is *settled* if an op message lists it, else it is *open*. (A batch is *decided* if
-the journal has a decision for it: decisions.py.)
+the journal has a decision for it: decision_records.py.)
 """
 
 from __future__ import annotations

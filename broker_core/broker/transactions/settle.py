@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.broker.transactions.decisions import runs_of
+from broker_core.broker.transactions.decision_records import runs_of
 from broker_core.broker.transactions.half import HALF_QUEUE
 from broker_core.broker.transactions.op import op_messages
 from broker_core.broker.transactions.unpack import visible_copies

@@ -31,7 +31,7 @@ from broker_core.codec.record_copy import store_time_at
 from broker_core.codec.scan import chain
 from broker_core.codec.spans import Spans, gather_spans, sliding
 from broker_core.errors import CorruptRecordError
-from broker_core.jit import arguments, kernels
+from broker_core.jit import arguments, availability
 from broker_core.store.batch import Batch
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _of_blocks(frames: FrameBatch, counts: NDArray[np.int64]) -> VisibleCopies:
     """Return the copies of what blocks hold, by the kernel or its NumPy twin."""
     blocks = locate(frames)
     # A block may claim more records than its bytes can hold; only real ones make a kernel pay.
-    if kernels.is_worth(min(int(counts.sum()), frames.size_bytes // layout.MIN_RECORD_BYTES)):
+    if availability.is_worth(min(int(counts.sum()), frames.size_bytes // layout.MIN_RECORD_BYTES)):
         copies = _copies_compiled(blocks, counts)
         if copies is not None:
             return copies

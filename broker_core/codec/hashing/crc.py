@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from broker_core.codec.layout import CRC_MASK
-from broker_core.jit import arguments, kernels
+from broker_core.jit import arguments, availability
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +33,7 @@ def body_crcs(bodies: Spans) -> NDArray[np.int64]:
     """Return the checksum of every body."""
     data, starts, lengths = bodies
     # The kernel is 5 to 20 times faster than zlib even for ten short bodies; only loading it costs.
-    if kernels.is_worth(len(starts)) or kernels.is_loaded():
+    if availability.is_worth(len(starts)) or availability.is_loaded():
         from broker_core.codec.hashing.crc_kernels import crc32_spans
 
         crcs = np.empty(len(starts), dtype=np.uint32)

@@ -4,7 +4,7 @@ Indexed is the text `topic#key`, and `topic#T#tag` where tags are indexed (5.5.0
 not). User keys are the texts between single spaces in KEYS; empty ones do not count.
 
 One rule, three twins: `hashes_of` for one record, `IndexKeys` for many by NumPy, and the kernels of
-index_keys_kernels.py for ASCII batches that `kernels.is_worth`.
+index_keys_kernels.py for ASCII batches that are worth it.
 """
 
 from __future__ import annotations

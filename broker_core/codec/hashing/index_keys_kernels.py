@@ -1,6 +1,6 @@
 """Hashes of tags and index keys, record by record: the twin of index_keys.py and java.py.
 
-Run by `_hashes_compiled` in dispatch_request.py for batches that `kernels.is_worth`. Only for ASCII
+Run by `_hashes_compiled` in dispatch_request.py for batches that are worth it. Only for ASCII
 texts, whose bytes are the UTF-16 units that Java hashes; any other text makes a kernel return -1,
 and the twin hashes the whole batch.
 """
@@ -32,7 +32,7 @@ from broker_core.jit.compiler import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.properties.columns import DispatchValues
+    from broker_core.codec.properties.join import DispatchValues
     from broker_core.codec.properties.search_kernels import Keys
 
 BOOLEANS = types.Array(types.boolean, 1, "C", readonly=True)

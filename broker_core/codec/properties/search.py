@@ -1,6 +1,6 @@
 """Search for properties by name in many texts: the NumPy twin of search_kernels.py.
 
-The kernel runs for at least kernels.WORTH_ROWS texts, this one for fewer and without Numba. Both
+The kernel runs for at least WORTH_ROWS texts, this one for fewer and without Numba. Both
 give what parse_properties (text.py) gives for one text. Here all texts are cut at 0x02 at once; a
 segment between two separators is `name 0x01 value`, neither of them empty, or it does not count.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from broker_core.codec.spans import Spans, gather_spans, integers, spans_of
-from broker_core.jit import arguments, kernels
+from broker_core.jit import arguments, availability
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,7 +34,7 @@ def find_values(texts: Spans, names: Sequence[str]) -> list[Spans]:
     if not names:
         return []
     starts = texts.starts
-    if kernels.is_worth(len(starts)):
+    if availability.is_worth(len(starts)):
         values = _find_compiled(texts, names)
         if values is not None:
             return values

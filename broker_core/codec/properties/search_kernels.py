@@ -1,6 +1,6 @@
 """Search for properties by name, in one walk over each text: the compiled twin of search.py.
 
-Runs for batches of at least kernels.WORTH_ROWS texts, and inside the kernels that decode records or
+Runs for batches of at least WORTH_ROWS texts, and inside the kernels that decode records or
 hash their keys. Ends of properties (0x02) are looked for in 64 bytes at a time: one vector
 comparison gives a bit for each byte. What lies between two of them has a name that is asked for if
 it begins with the name and 0x01, and goes on: the rest is its value, whatever bytes it has.

@@ -1,4 +1,4 @@
-"""Properties text of one message: `name 0x01 value 0x02` repeated; columns.py joins many.
+"""Properties text of one message: `name 0x01 value 0x02` repeated; many: join.py, search.py.
 
 The last 0x02 may be missing (releases 4.9.1 to 5.1.4 left it out); we write it. There is no
 escaping. What a reader does with odd text is RocketMQ's rule, kept exactly: a segment without a

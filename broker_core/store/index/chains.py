@@ -1,7 +1,7 @@
 """Index chains: links the entries of a put by slot, as RocketMQ does one key at a time.
 
 This is the NumPy half; chains_kernels.py is its compiled twin. `chain` picks the kernel for puts of
-2,048 keys or more (kernels.is_worth) into a slot table that is mapped, and this module's
+2,048 keys or more (availability.is_worth) into a slot table that is mapped, and this module's
 `chain_by_numpy` for everything else; tests hold the two equal. Undoing a put (`walk_back`) and the
 check of a whole file (check/index.py) always run here.
 
@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.jit import arguments, kernels
+from broker_core.jit import arguments, availability
 from broker_core.store.index.file import ENTRY, ENTRY_BYTES
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class ChainedEntries:
 def chain(fields: EntryFields, table: SlotTable, slots: int, first: int) -> ChainedEntries:
     """Chain new entries `first`, `first` + 1, ... into a table of `slots` slots; write nothing."""
     count = len(fields[0])
-    if kernels.is_worth(count):
+    if availability.is_worth(count):
         mapped = table.mapped(count)
         if mapped is not None:  # the kernel reads slots where they are mapped
             return chain_by_kernel(fields, mapped, first)

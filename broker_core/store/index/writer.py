@@ -24,7 +24,7 @@ import numpy as np
 
 from broker_core.codec.spans import is_one_number
 from broker_core.errors import CorruptRecordError
-from broker_core.jit import kernels
+from broker_core.jit import availability
 from broker_core.store.index.chains import ChainedEntries, chain, walk_back
 from broker_core.store.index.file import (
     ENTRY,
@@ -132,7 +132,7 @@ class IndexWriter:
         result; where there is none, `put` does both.
         """
         position = self.position
-        if not 0 < count <= self._room() or not kernels.is_worth(count):
+        if not 0 < count <= self._room() or not availability.is_worth(count):
             return None
         table = self._table_of(self._path(position.name))
         return None if table.mapped(count) is None else partial(self._plan_put, position, table)

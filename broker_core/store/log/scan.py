@@ -24,7 +24,7 @@ from broker_core.codec import layout
 from broker_core.codec.dispatch_request import DispatchRequests, dispatch_requests
 from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
-from broker_core.store.recovery.tail import NO_RECORD
+from broker_core.store.recovery.tail_marker import NO_RECORD
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,7 +6,8 @@ bytes in its segment ends the segment with a blank (i32 rest, i32 magic) and beg
 are written, so a process that dies in between leaves bytes that `cut` makes zero again. A cut never
 shortens a file: readers have it mapped, and a page beyond the end of a file is a SIGBUS.
 
-Next in an append: dispatch.py. Not thread-safe; only the holder of the store's lock may use it.
+store/writer.py calls it, and takes an append back if one of its steps fails. Next in an append:
+dispatch.py. Not thread-safe; only the holder of the store's lock may use it.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ counts: the record it points to decides (view.py).
 The layout is RocketMQ's; changing it needs a decision record and new golden files.
 
 Packing, unpacking and selecting by tag each have a compiled twin in consume_queue_kernels.py, which
-runs for large batches (`kernels.is_worth`).
+runs for large batches (`availability.is_worth`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from broker_core.errors import CorruptRecordError
-from broker_core.jit import arguments, kernels
+from broker_core.jit import arguments, availability
 from broker_core.store.io.segments import (
     Segment,
     SegmentedLog,
@@ -93,7 +93,7 @@ def packed_entries(
 ) -> NDArray[np.void]:
     """Return the entries of some rows of columns; by kernel `pack_entries` for many."""
     entries = np.empty(len(rows), dtype=ENTRY)
-    if kernels.is_worth(len(rows)):
+    if availability.is_worth(len(rows)):
         from broker_core.store.queue.consume_queue_kernels import pack_entries
 
         columns = (arguments.longs(physical_offsets), arguments.ints(sizes), arguments.longs(codes))
@@ -117,7 +117,7 @@ def rows_tagged(entries: NDArray[np.void], hashes: NDArray[np.int32]) -> NDArray
     Damaged entries are always among them, so that reading reports them. None if a code is an
     address in the extension, which says nothing about the tag. By kernel `select_tags` for many.
     """
-    if kernels.is_worth(len(entries)) and len(hashes):
+    if availability.is_worth(len(entries)) and len(hashes):
         from broker_core.store.queue.consume_queue_kernels import select_tags
 
         rows = np.empty(len(entries), dtype=np.int64)
@@ -175,7 +175,7 @@ class EntryColumns:
         By kernel `unpack_entries` for many.
         """
         offsets = np.arange(first, first + len(entries))
-        if kernels.is_worth(len(entries)):
+        if availability.is_worth(len(entries)):
             from broker_core.store.queue.consume_queue_kernels import unpack_entries
 
             physical_offsets = np.empty(len(entries), dtype=np.int64)

@@ -35,7 +35,8 @@ Invariants.
 
 Outline, file by file:
 
-    checkpoint.py, tail.py   the formats of the checkpoint file and of the marker in its second half
+    checkpoint.py            the format of the checkpoint file
+    tail_marker.py           the format of the marker in its second half
     shutdown_state.py        how the last writer left the store, by these and `abort`
     plan.py                  which kind of recovery, where the scan starts, where the log ends
     queue_plan.py            which entries of a consume queue stay and which are written

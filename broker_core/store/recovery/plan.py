@@ -2,9 +2,9 @@
 
 The pure half of recover.py, which carries a plan out; the package's first page has the whole story.
 
-The tail marker (tail.py) is looked at first. If it can be believed, the plan is nothing, or to
-finish or take back the one batch that a writer died over. If not, because a foreign broker started
-or power was lost in between, the log is scanned as RocketMQ scans it:
+The tail marker (tail_marker.py) is looked at first. If it can be believed, the plan is nothing, or
+to finish or take back the one batch that a writer died over. If not, because a foreign broker
+started or power was lost in between, the log is scanned as RocketMQ scans it:
 
     NORMAL     the store was closed cleanly (no `abort`): from the last segment that begins no later
                than what consume queues have reached.
@@ -49,7 +49,7 @@ from broker_core.store.recovery.shutdown_state import (
     lacks_queues,
     read_shutdown_state,
 )
-from broker_core.store.recovery.tail import NO_RECORD, TailMarker, TailState, boot_id
+from broker_core.store.recovery.tail_marker import NO_RECORD, TailMarker, TailState, boot_id
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,7 +1,7 @@
 """Shutdown state: how the last writer left a store, by the small files in its root.
 
     checkpoint   up to when everything is flushed (checkpoint.py), and the tail marker: where the
-                 last of our writers left the end of the store (tail.py)
+                 last of our writers left the end of the store (tail_marker.py)
     abort        there while writes may not be flushed: if it is found, the store was not closed
     lock         its modification time changes when an Apache broker starts (lock.py)
 
@@ -18,7 +18,7 @@ from broker_core.store.io.segments import unreadable
 from broker_core.store.lock import LOCK_NAME
 from broker_core.store.queue.consume_queue import list_queues
 from broker_core.store.recovery.checkpoint import Checkpoint, read_checkpoint
-from broker_core.store.recovery.tail import TailMarker, TailState, decode_tail
+from broker_core.store.recovery.tail_marker import TailMarker, TailState, decode_tail
 
 if TYPE_CHECKING:
     from broker_core.store.settings import StoreSettings

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from broker_core.codec.property_names import KEY_SEPARATOR
-from broker_core.filter.tags import TagFilter
+from broker_core.filter.tag_expression import TagFilter
 from broker_core.types import QueueRef
 from pyspark_rocketmq.plan.offsets import MAX_LONG
 

@@ -1,7 +1,7 @@
 """Rows to messages: Arrow batches to the columns that a broker appends, without a loop over rows.
 
-`task.py` calls `Composer.compose` and hands the MessageBatch to the broker. `texts.py` checks and
-joins keys, tags and properties; `schema.py` has found the columns, on the driver.
+`task.py` calls `Composer.compose` and hands the MessageBatch to the broker. `properties.py` checks
+and joins keys, tags and properties; `schema.py` has found the columns, on the driver.
 
 A row that can't be stored is refused here, in the task: the error names the first such value, and
 with exactly-once delivery nothing of the batch becomes visible.
@@ -21,7 +21,7 @@ from broker_core.codec.compression import compress, compression_flags
 from broker_core.codec.hashing.java import index_hashes, java_hashes
 from broker_core.codec.ids import UNIQUE_ID_CHARS, UniqueIds
 from broker_core.codec.message_batch import MessageBatch
-from broker_core.codec.properties.columns import join_properties, property_parts
+from broker_core.codec.properties.join import join_properties, property_parts
 from broker_core.codec.property_names import (
     DELAY,
     DELAY_LEVELS_SECONDS,
@@ -37,12 +37,17 @@ from broker_core.codec.property_names import SHARDING_KEY as SHARDING_PROPERTY
 from broker_core.codec.property_names import TAGS as TAGS_PROPERTY
 from broker_core.codec.spans import regular_offsets, spans_of
 from pyspark_rocketmq.errors import sink_errors
-from pyspark_rocketmq.sink.texts import TopicColumn, joined_keys, refuse_separators, user_properties
+from pyspark_rocketmq.sink.properties import (
+    TopicColumn,
+    joined_keys,
+    refuse_separators,
+    user_properties,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.properties.columns import PropertyParts
+    from broker_core.codec.properties.join import PropertyParts
     from pyspark_rocketmq.options.options import SinkOptions
     from pyspark_rocketmq.sink.schema import SinkColumns
 

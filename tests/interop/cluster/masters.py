@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from broker_core.clients.cluster.cluster import ClusterBroker
 from broker_core.codec.message_batch import MessageBatch
-from broker_core.codec.properties.columns import join_properties
+from broker_core.codec.properties.join import join_properties
 from tests.interop.cluster.opening import opened
 from tests.interop.kit.servers import Broker, NameServer
 

@@ -11,7 +11,7 @@ import pytest
 
 from broker_core.codec.decode import property_columns
 from broker_core.codec.message_batch import MessageBatch
-from broker_core.codec.properties.columns import join_properties
+from broker_core.codec.properties.join import join_properties
 from broker_core.types import OffsetRange
 from tests.interop.cluster.opening import opened
 from tests.interop.kit.servers import Broker, NameServer

@@ -13,7 +13,7 @@ import pytest
 from broker_core.clients.cluster.cluster import ClusterBroker
 from broker_core.codec.compression import Compression, compress, compression_flags
 from broker_core.codec.message_batch import MessageBatch
-from broker_core.codec.properties.columns import join_properties
+from broker_core.codec.properties.join import join_properties
 from broker_core.errors import TopicExistsError, TopicNotFoundError, UnsupportedError
 from tests.interop.cluster.opening import await_count, opened
 from tests.interop.kit.clients import dump

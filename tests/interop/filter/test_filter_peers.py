@@ -17,7 +17,7 @@ from broker_core.codec.hashing.java import java_hash
 from broker_core.errors import FilterSyntaxError
 from broker_core.filter.bloom import BloomShape
 from broker_core.filter.sqlfilter import SqlFilter
-from broker_core.filter.tags import TagFilter
+from broker_core.filter.tag_expression import TagFilter
 from tests.interop.filter.cases import TEXTS, Case, cases
 from tests.interop.kit import peers
 from tests.unit.filter.evaluators import EVALUATORS, Evaluator

@@ -16,7 +16,7 @@ from broker_core.api import Broker
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.message_batch import MessageBatch
-from broker_core.codec.properties.columns import join_properties
+from broker_core.codec.properties.join import join_properties
 from broker_core.errors import (
     ConfigError,
     CorruptRecordError,

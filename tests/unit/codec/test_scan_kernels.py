@@ -13,12 +13,12 @@ from broker_core.codec import layout, scan
 from broker_core.codec.message_batch import LOOPBACK
 from broker_core.codec.record import Record, encode_record
 from broker_core.codec.scan import Walk, follow_sizes, follow_sizes_compiled, walk
-from broker_core.jit import kernels
+from broker_core.jit import availability
 
 if TYPE_CHECKING:
     from broker_core.codec.scan import Followed
 
-pytestmark = pytest.mark.skipif(not kernels.is_available(), reason="needs Numba")
+pytestmark = pytest.mark.skipif(not availability.is_available(), reason="needs Numba")
 
 HEAD = struct.Struct(">iI")
 MANY = 1 << 16
@@ -158,7 +158,7 @@ def test_walks_tell_the_same_where_a_kernel_goes_on(
     expected = walked(log)
     assert len(expected.starts) == 30
 
-    monkeypatch.setattr(kernels, "WORTH_ROWS", worth)
+    monkeypatch.setattr(availability, "WORTH_ROWS", worth)
     monkeypatch.setattr(scan, "_ROWS", 8)
 
     assert_same_walk(walked(log), expected)
@@ -172,7 +172,7 @@ def test_a_kernel_goes_on_only_after_many_records(monkeypatch: pytest.MonkeyPatc
         return follow_sizes_compiled(buffer, start, stop, most)
 
     monkeypatch.setattr(scan, "follow_sizes_compiled", compiled_way)
-    monkeypatch.setattr(kernels, "WORTH_ROWS", 20)
+    monkeypatch.setattr(availability, "WORTH_ROWS", 20)
     empty_rest = bytes(1 << 20)
     log = records(20)
 
@@ -183,7 +183,7 @@ def test_a_kernel_goes_on_only_after_many_records(monkeypatch: pytest.MonkeyPatc
 
 
 def test_walks_beyond_the_bytes_are_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "WORTH_ROWS", 1)
+    monkeypatch.setattr(availability, "WORTH_ROWS", 1)
     log = records(30)
 
     with pytest.raises(struct.error):

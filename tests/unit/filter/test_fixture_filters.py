@@ -11,7 +11,7 @@ import pytest
 from broker_core.filter.pipeline import MessageFilter, Pipeline
 from broker_core.filter.registered import load_registered, registration_of
 from broker_core.filter.sqlfilter import SqlFilter
-from broker_core.filter.tags import TagFilter
+from broker_core.filter.tag_expression import TagFilter
 from broker_core.store.reader import StoreReader
 from tests.kit import fixtures
 from tests.kit.stores import open_r

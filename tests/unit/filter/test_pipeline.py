@@ -15,7 +15,7 @@ from broker_core.filter.bloom import BloomShape
 from broker_core.filter.pipeline import FilterCount, MessageFilter, Pipeline, StageCount
 from broker_core.filter.registered import RegisteredFilter
 from broker_core.filter.sqlfilter import SqlFilter
-from broker_core.filter.tags import TagFilter
+from broker_core.filter.tag_expression import TagFilter
 from broker_core.store.queue.consume_queue import ENTRY
 from broker_core.store.queue.ext import ExtUnits, address_of
 from broker_core.types import QueueRef

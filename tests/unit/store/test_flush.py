@@ -9,7 +9,7 @@ from broker_core.errors import StorageError
 from broker_core.store.flush import dirty_since
 from broker_core.store.recovery.checkpoint import read_checkpoint
 from broker_core.store.recovery.shutdown_state import read_shutdown_state
-from broker_core.store.recovery.tail import TailMarker, TailState
+from broker_core.store.recovery.tail_marker import TailMarker, TailState
 from broker_core.store.session import SessionOptions
 from broker_core.store.writer import StoreWriter
 from tests.kit.batches import SMALL, QuickFiles, batch, named, ticking

@@ -23,7 +23,7 @@ from broker_core.store.lock import StoreLock
 from broker_core.store.recovery.checkpoint import read_checkpoint
 from broker_core.store.recovery.plan import RecoveryKind, plan
 from broker_core.store.recovery.shutdown_state import read_shutdown_state
-from broker_core.store.recovery.tail import TailMarker, TailState
+from broker_core.store.recovery.tail_marker import TailMarker, TailState
 from broker_core.store.session import SessionOptions
 from broker_core.store.settings import StoreSettings
 from broker_core.store.writer import StoreWriter

@@ -17,7 +17,7 @@ import numpy as np
 from broker_core.codec import layout
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.spans import integers
-from broker_core.jit import kernels
+from broker_core.jit import availability
 from broker_core.wire.remoting.command import Body
 from broker_core.wire.remoting.frame import RemotingProtocolError
 
@@ -31,7 +31,7 @@ _LARGE_BYTES = 1 << 20
 
 def record_starts(body: Body) -> NDArray[np.int64]:
     """Return the position of each record in an answer; ValueError if sizes lead outside of it."""
-    if len(body) >= _LARGE_BYTES and kernels.is_available():
+    if len(body) >= _LARGE_BYTES and availability.is_available():
         found = _heads_compiled(body)
         if found is not None:
             return found.starts
@@ -65,7 +65,7 @@ def record_heads(body: Body) -> RecordHeads:
 
     ValueError if sizes lead outside of the answer.
     """
-    if len(body) >= _LARGE_BYTES and kernels.is_available():
+    if len(body) >= _LARGE_BYTES and availability.is_available():
         found = _heads_compiled(body)
         if found is not None:
             return found

@@ -8,8 +8,8 @@ import pytest
 
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.transactions import unpack
-from broker_core.broker.transactions.decisions import decide
-from broker_core.broker.transactions.journal import DecisionJournal
+from broker_core.broker.transactions.decision_lookup import DecisionLookup
+from broker_core.broker.transactions.decision_records import decide
 from broker_core.codec.property_names import HALF_TOPIC
 from broker_core.errors import IllegalTransitionError, UnknownTransactionError
 from broker_core.types import BatchOutcome, BatchRef, LogicalOffset, Prepared, Receipt
@@ -133,7 +133,7 @@ def test_a_block_of_which_a_loss_of_power_left_a_part_is_completed(broker: Embed
     [whole] = unpack.visible_copies(frames)
     decision = decide(BATCH, [receipt], "r1", keep=True)
     host = broker.writer.settings.store_host
-    broker.writer.append(DecisionJournal(broker.reader).records([decision], START_MS, host))
+    broker.writer.append(DecisionLookup(broker.reader).records([decision], START_MS, host))
     broker.writer.append(whole.without(whole.prepared_offsets[3:]).batch())
     left = visible(broker)
 

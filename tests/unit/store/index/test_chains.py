@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from broker_core.jit import kernels
+from broker_core.jit import availability
 from broker_core.store.index import chains
 from broker_core.store.index import slots as slot_table
 from broker_core.store.index.chains import ChainedEntries, chain_by_kernel, chain_by_numpy
@@ -22,7 +22,7 @@ from broker_core.store.io.files import OsFiles
 if TYPE_CHECKING:
     from broker_core.store.index.chains import EntryFields
 
-pytestmark = pytest.mark.skipif(not kernels.is_available(), reason="needs Numba")
+pytestmark = pytest.mark.skipif(not availability.is_available(), reason="needs Numba")
 
 LARGEST = (1 << 31) - 1
 
@@ -149,7 +149,7 @@ def test_files_are_the_same_by_either_way(
         done.append(chain_by_kernel(fields, table, first))
         return done[-1]
 
-    monkeypatch.setattr(kernels, "WORTH_ROWS", 2)
+    monkeypatch.setattr(availability, "WORTH_ROWS", 2)
     monkeypatch.setattr(chains, "chain_by_kernel", counted)
     monkeypatch.setattr(slot_table, "_FEW", 20)
 

@@ -8,7 +8,7 @@ import pytest
 
 from broker_core.codec.hashing.java import java_hash
 from broker_core.errors import FilterSyntaxError
-from broker_core.filter.tags import TagFilter
+from broker_core.filter.tag_expression import TagFilter
 
 # Vectors of the tag hash, as signed 32-bit integers.
 HASHES = {

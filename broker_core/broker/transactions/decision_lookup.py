@@ -1,11 +1,11 @@
-"""Decision journal: finds the newest record with a tag, and makes messages of records.
+"""Lookup of decisions: finds the newest record with a tag in the journal, and makes new ones.
 
-The records are those of decisions.py, in RMQ_SYS_TRANS_BATCH_TOPIC. The newest with a tag is found
-in the consume queue alone: entries carry the hash of the tag, and are searched from the newest
-backwards. Consume queues are complete after every recovery, ours or Apache's, which index files are
-not: a decision that is not found would be made twice. An entry has twenty bytes, so a million
-decisions are searched in milliseconds. The end of each search is remembered, so a writer that
-commits batch after batch searches what came since its last one.
+The records are those of decision_records.py, in RMQ_SYS_TRANS_BATCH_TOPIC. The newest with a tag is
+found in the consume queue alone: entries carry the hash of the tag, and are searched from the
+newest backwards. Consume queues are complete after every recovery, ours or Apache's, which index
+files are not: a decision that is not found would be made twice. An entry has twenty bytes, so a
+million decisions are searched in milliseconds. The end of each search is remembered, so a writer
+that commits batch after batch searches what came since its last one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.broker.transactions.decisions import (
+from broker_core.broker.transactions.decision_records import (
     BatchAttempt,
     Decision,
     Delivered,
@@ -69,7 +69,7 @@ class _Memory:
     newest: JournalEntry | None
 
 
-class DecisionJournal:
+class DecisionLookup:
     """The journal of one store. Not thread-safe."""
 
     def __init__(self, reader: StoreReader) -> None:

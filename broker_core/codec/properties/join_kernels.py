@@ -1,7 +1,7 @@
 """Texts made row by row: properties texts out of columns, and unique ids.
 
-`join_columns` is the twin of the Arrow join in `PropertyParts.joined` (columns.py), `write_ids` of
-the NumPy way in `UniqueIds.make` (ids.py); both run for batches that `kernels.is_worth`.
+`join_columns` is the twin of the Arrow join in `PropertyParts.joined` (join.py), `write_ids` of
+the NumPy way in `UniqueIds.make` (ids.py); both run for batches that are worth it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ One owner's batches are decided in the order of their numbers, so the newest dec
 and name is all that must be known of its past. Retention carries it along while `keep` holds: a
 batch of an owner that can't come back need not be remembered once it is done.
 
-journal.py finds these records and makes the messages to append.
+decision_lookup.py finds these records and makes the messages to append.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker_core.store.recovery.tail import (
+from broker_core.store.recovery.tail_marker import (
     SLOT_BYTES,
     SLOT_OFFSETS,
     TailMarker,

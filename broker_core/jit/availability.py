@@ -1,4 +1,4 @@
-"""The door to the kernels: loops over records that Numba compiles.
+"""Availability of kernels: decides whether a compiled loop or its NumPy twin runs.
 
 Problem: NumPy and Arrow take a batch through memory some twenty times, and waiting for memory is
 most of the cost. A kernel takes it through once.
@@ -37,7 +37,7 @@ KERNEL_MODULES = (
     "broker_core.codec.hashing.crc_folding_kernels",
     "broker_core.codec.hashing.crc_kernels",
     "broker_core.codec.hashing.index_keys_kernels",
-    "broker_core.codec.properties.columns_kernels",
+    "broker_core.codec.properties.join_kernels",
     "broker_core.codec.properties.search_kernels",
     "broker_core.store.dispatch_kernels",
     "broker_core.store.index.chains_kernels",

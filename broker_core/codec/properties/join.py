@@ -3,7 +3,7 @@
 Texts are kept as the parts that they are joined from: literals that every row has (names and
 separators), and columns. Encoding puts the parts straight into the records, so that the joined
 texts never exist on the bulk path. Where texts are needed, `PropertyParts.joined` makes them: by
-Arrow, or by the kernel `join_columns` (columns_kernels.py) for batches that `kernels.is_worth`.
+Arrow, or by the kernel `join_columns` (join_kernels.py) for batches that are worth it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from broker_core.codec.property_names import (
     UNIQ_KEY,
 )
 from broker_core.codec.spans import spans_of
-from broker_core.jit import arguments, kernels
+from broker_core.jit import arguments, availability
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.codec.properties.columns_kernels import KernelParts
+    from broker_core.codec.properties.join_kernels import KernelParts
     from broker_core.jit.arguments import KernelSpans
 
     DispatchValues = tuple[KernelSpans, KernelSpans, KernelSpans]
@@ -130,7 +130,7 @@ class PropertyParts:
             return pa.repeat(pa.scalar(literal, type=pa.binary()), self.count)
         if len(self.parts) == 1:  # texts that came joined
             return columns[0].array
-        if kernels.is_worth(self.count):
+        if availability.is_worth(self.count):
             return _join_texts(*self._columns(), self.count)
         arrays = [part if isinstance(part, bytes) else part.array for part in self.parts]
         return pc.binary_join_element_wise(*arrays, _NOTHING)
@@ -145,7 +145,7 @@ class PropertyParts:
         A kernel has one signature, and so a fixed number of columns: where there are more, the
         first ones are joined into one.
         """
-        from broker_core.codec.properties.columns_kernels import COLUMNS
+        from broker_core.codec.properties.join_kernels import COLUMNS
 
         columns: list[KernelSpans] = []
         literals = [b""]
@@ -163,7 +163,7 @@ class PropertyParts:
 
 def _join_texts(columns: Sequence[KernelSpans], literals: Sequence[bytes], count: int) -> pa.Array:
     """Join literals and columns in turn, a literal first and last, by a kernel."""
-    from broker_core.codec.properties.columns_kernels import join_columns
+    from broker_core.codec.properties.join_kernels import join_columns
 
     size = count * sum(map(len, literals)) + sum(int(column[2].sum()) for column in columns)
     assert size <= _INT32_MAX, "batches are cut into parts long before 2 GiB"
@@ -176,7 +176,7 @@ def _join_texts(columns: Sequence[KernelSpans], literals: Sequence[bytes], count
 
 def _kernel_parts(columns: Sequence[KernelSpans], literals: Sequence[bytes]) -> KernelParts:
     """Fill up with columns of no rows to the number that kernels take."""
-    from broker_core.codec.properties.columns_kernels import COLUMNS
+    from broker_core.codec.properties.join_kernels import COLUMNS
 
     unused = arguments.spans(*spans_of(pa.array([], type=pa.binary())))
     return (*columns, *[unused] * (COLUMNS - len(columns))), arguments.joined(literals)
