@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.broker.broker import EmbeddedBroker
-    from broker_core.service.auth.rights import Permit
+    from broker_core.service.auth.method_rules import Permit
 
 _NAME = "the request"
 _STORE_ADVICE = " Run `rocketmq-broker check` on the store."

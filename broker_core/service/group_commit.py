@@ -46,7 +46,7 @@ from broker_core.types import AppendResult
 
 if TYPE_CHECKING:
     from broker_core.service.admission import Records
-    from broker_core.service.auth.rights import Permit
+    from broker_core.service.auth.method_rules import Permit
     from broker_core.service.broker_pool import BrokerPool
 
 GROUP_BYTES = 16 << 20

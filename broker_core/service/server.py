@@ -11,7 +11,7 @@ import grpc
 
 from broker_core.broker.catalog import store_numbers
 from broker_core.errors import ConfigError, UnsupportedError
-from broker_core.service.auth.identity import ANYONE, UserIdentity
+from broker_core.service.auth.user_rights import ANYONE, UserIdentity
 from broker_core.service.core.read import ReadHandlers
 from broker_core.service.core.rpc import Boundary, Call, Handler, Observe
 from broker_core.service.core.transactions import CheckBackListeners, TransactionHandlers

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
 from pyspark_rocketmq.data_source import RocketMQDataSource
-from pyspark_rocketmq.sink.identity import BATCH_ID
+from pyspark_rocketmq.sink.batch_identity import BATCH_ID
 from pyspark_rocketmq.sink.task import SinkMessage
 from pyspark_rocketmq.sink.writer import RocketMQStreamWriter, RocketMQWriter
 from tests.kit.pipelines import TIMEOUT_S, Pipeline

@@ -7,7 +7,7 @@ r"""Credentials: users, their secrets and their rules, in a file that can be cha
 `secret` is printed by `rocketmq-broker hash-secret`: cost parameters, salt and scrypt hash, never
 the secret itself. A client gives name and secret as accessKey and secretKey, or both as one token,
 `name.secret`. Rights are publish, subscribe and admin, which includes both; topics are a name or a
-pattern with `*`. They are asked for in auth/rights.py.
+pattern with `*`. They are asked for in auth/method_rules.py.
 
 The file is read again when it has changed, and looked at once a second at most. If it can't be read
 that is logged, and the last good one stays in force. Secrets are compared in constant time, and are
@@ -34,7 +34,7 @@ from typing import Any
 import grpc
 
 from broker_core.errors import AuthenticationError, ConfigError
-from broker_core.service.auth.identity import Right, Rule, UserIdentity
+from broker_core.service.auth.user_rights import Right, Rule, UserIdentity
 
 log = logging.getLogger(__name__)
 _SCHEME = "scrypt"

@@ -1,8 +1,8 @@
 """Handlers of calls that read: topics, offsets, ranges of queues, single messages.
 
-Rights are asked before a handler runs (auth/rights.py); only `topics` and `message` ask here, since
-their answers depend on them. Every handler takes a request and a Call, also where it needs one of
-them only.
+Rights are asked before a handler runs (auth/method_rules.py); only `topics` and `message` ask here,
+since their answers depend on them. Every handler takes a request and a Call, also where it needs
+one of them only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker_core.broker.query import as_frames, find_by_id, find_by_key
 from broker_core.codec.schema import schema_of
 from broker_core.errors import MessageNotFoundError, OffsetRangeError, RequestError
 from broker_core.filter.pipeline import MessageFilter
-from broker_core.service.auth import rights
+from broker_core.service.auth import method_rules
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core.frames import join_packed, pack_columns, pack_frames
@@ -51,7 +51,7 @@ class ReadHandlers:
     def topics(self, request: pb.Empty, call: Call) -> pb.TopicList:
         """Return the names of the topics that the caller has any right on."""
         with self._pool.broker() as broker:
-            found = rights.visible(call.identity, broker.topics())
+            found = method_rules.visible(call.identity, broker.topics())
         return pb.TopicList(topics=found)
 
     def describe(self, request: pb.Topic, call: Call) -> pb.TopicInfo:
@@ -207,10 +207,10 @@ class ReadHandlers:
     def message(self, request: pb.MessageId, call: Call) -> Iterator[bytes]:
         """Yield the message with an id; raise MessageNotFoundError if the caller can't read it."""
         with self._pool.broker() as broker:
-            topics = rights.readable(call.identity, broker.topics())
+            topics = method_rules.readable(call.identity, broker.topics())
             # An offset id names a record of any topic: its right is asked when it has been read.
             record = find_by_id(broker.reader, topics, request.message_id)
-            if not rights.readable(call.identity, [record.topic]):
+            if not method_rules.readable(call.identity, [record.topic]):
                 message = f"No message with id {request.message_id} can be read by you."
                 raise MessageNotFoundError(message)
             frames = as_frames([record], broker.reader)

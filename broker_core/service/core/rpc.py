@@ -1,10 +1,10 @@
 """Calls: the boundary between gRPC and the handlers.
 
 A handler is a plain function of a request and a Call. The boundary identifies the caller, parses
-the request, asks for rights (auth/rights.py), runs the handler, and counts the call. An error that
-the broker raises on purpose becomes a status with its detail (wire/core/status.py). Any other error
-is a bug: it is logged here with its trace, and here only, and the client learns no more than that
-it happened.
+the request, asks for rights (auth/method_rules.py), runs the handler, and counts the call. An error
+that the broker raises on purpose becomes a status with its detail (wire/core/status.py). Any other
+error is a bug: it is logged here with its trace, and here only, and the client learns no more than
+that it happened.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from google.protobuf.message import DecodeError
 
 from broker_core.codec.hosts import pack_host
 from broker_core.errors import BrokerError, RequestError
-from broker_core.service.auth.rights import RULES
+from broker_core.service.auth.method_rules import RULES
 from broker_core.wire.core.methods import Method, Shape
 from broker_core.wire.core.status import DETAIL_KEY, code_of, detail_of
 
 if TYPE_CHECKING:
-    from broker_core.service.auth.identity import UserIdentity
+    from broker_core.service.auth.user_rights import UserIdentity
 
 log = logging.getLogger(__name__)
 _IPV4_PEER = re.compile(r"ipv4:([0-9.]+):[0-9]+\Z")

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from broker_core.codec.property_names import HALF_TOPIC
 from broker_core.errors import IllegalMessageError, RequestError
 from broker_core.service.admission import admit
-from broker_core.service.auth import rights
+from broker_core.service.auth import method_rules
 from broker_core.service.core.write import join_chunks
 from broker_core.types import CheckBackReport, LocalTransactionState
 from broker_core.wire.core import broker_pb2 as pb
@@ -86,7 +86,7 @@ class TransactionHandlers:
         with self._group_commit.room(head.total_bytes, call.deadline_s), self._pool.broker() as own:
             records = join_chunks(first, requests, head.total_bytes, call.born_host)
             admitted = admit(own, [records])
-            admitted.require(0, rights.publish_permit(call.identity))
+            admitted.require(0, method_rules.publish_permit(call.identity))
             prepared = own.transactions.prepare_records(
                 unpack_batch(head.batch),
                 head.attempt,

@@ -1,7 +1,7 @@
 """Handlers of calls that write: messages, topics, consumer offsets.
 
-Rights are asked before a handler runs (auth/rights.py); those of an append once its topics are
-known, by admission.
+Rights are asked before a handler runs (auth/method_rules.py); those of an append once its topics
+are known, by admission.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from broker_core.errors import IllegalMessageError, RequestError
 from broker_core.service.admission import Records, is_reserved_topic
-from broker_core.service.auth import rights
+from broker_core.service.auth import method_rules
 from broker_core.service.core.read import topic_message
 from broker_core.service.dedup import AppendAttempt, AppendName
 from broker_core.service.group_commit import Job
@@ -82,7 +82,7 @@ class WriteHandlers:
         job = Job(
             records,
             flush=head.flush or self._pool.settings.flush,
-            permit=rights.publish_permit(call.identity),
+            permit=method_rules.publish_permit(call.identity),
             deadline_s=call.deadline_s,
         )
         return self._repeats.once(

@@ -3,6 +3,6 @@
     task     writer (Spark's calls) → identity (which batch), task → rows → texts → the broker
     driver   writer (Spark's calls) → schema (before any task), commit (after the last)
 
-task.py says what a task that dies leaves, commit.py what a driver that dies leaves, identity.py how
-a replayed batch is recognised.
+task.py says what a task that dies leaves, commit.py what a driver that dies leaves,
+batch_identity.py how a replayed batch is recognised.
 """

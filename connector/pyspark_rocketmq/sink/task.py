@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from broker_core.codec.message_batch import MessageBatch
     from broker_core.types import Prepared
     from pyspark_rocketmq.options.options import SinkOptions
-    from pyspark_rocketmq.sink.identity import WriteIdentity
+    from pyspark_rocketmq.sink.batch_identity import WriteIdentity
     from pyspark_rocketmq.sink.schema import SinkColumns
 
 APPEND_ROWS = 250_000

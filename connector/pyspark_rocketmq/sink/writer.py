@@ -2,8 +2,8 @@
 
 They translate Spark's calls, and every call goes one step down:
 
-- `write` runs in a task. `identity.py` says which batch the task belongs to, `task.py` writes the
-  rows, and the SinkMessage that it returns travels to the driver.
+- `write` runs in a task. `batch_identity.py` says which batch the task belongs to, `task.py` writes
+  the rows, and the SinkMessage that it returns travels to the driver.
 - `commit` and `abort` run on the driver, with the SinkMessages of all tasks: `commit.py`.
 
 The writer that commits a streaming batch is another object, in another process, than the ones that
@@ -24,12 +24,12 @@ from pyspark.sql.datasource import (
 from pyspark.taskcontext import TaskContext
 
 from pyspark_rocketmq.options.options import SinkOptions
-from pyspark_rocketmq.sink.commit import abort, commit
-from pyspark_rocketmq.sink.identity import (
+from pyspark_rocketmq.sink.batch_identity import (
     batch_identity,
     fresh_save_id,
     stream_identity,
 )
+from pyspark_rocketmq.sink.commit import abort, commit
 from pyspark_rocketmq.sink.schema import sink_columns
 from pyspark_rocketmq.sink.task import write_rows
 

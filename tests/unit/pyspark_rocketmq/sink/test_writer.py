@@ -15,8 +15,8 @@ from broker_core.types import BatchRef
 from pyspark_rocketmq import client_cache, errors
 from pyspark_rocketmq.data_source import RocketMQDataSource
 from pyspark_rocketmq.options.options import SinkOptions
+from pyspark_rocketmq.sink.batch_identity import WriteIdentity
 from pyspark_rocketmq.sink.commit import abort, commit
-from pyspark_rocketmq.sink.identity import WriteIdentity
 from pyspark_rocketmq.sink.schema import SinkColumns
 from pyspark_rocketmq.sink.task import SinkMessage, write_rows
 from pyspark_rocketmq.sink.writer import (

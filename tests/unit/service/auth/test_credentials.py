@@ -18,7 +18,7 @@ from broker_core.service.auth.credentials import (
     hash_secret,
     parse_credentials,
 )
-from broker_core.service.auth.identity import Right, Rule, UserIdentity
+from broker_core.service.auth.user_rights import Right, Rule, UserIdentity
 
 HASHED = hash_secret("hush")
 

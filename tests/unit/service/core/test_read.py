@@ -11,7 +11,7 @@ import pytest
 from broker_core.errors import OffsetRangeError, RequestError
 from broker_core.service import arrival_notifier
 from broker_core.service.arrival_notifier import ArrivalNotifier, ArrivedRecords
-from broker_core.service.auth.identity import ANYONE
+from broker_core.service.auth.user_rights import ANYONE
 from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.core.read import ReadHandlers
 from broker_core.service.core.rpc import Call

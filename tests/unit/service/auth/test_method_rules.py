@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from broker_core.service.auth.rights import RULES
+from broker_core.service.auth.method_rules import RULES
 from broker_core.wire.core.methods import METHODS
 
 

@@ -1,6 +1,7 @@
 """Identity: a caller's name, and the rights that it has on topics.
 
-Identities come from auth/credentials.py; auth/rights.py asks them for the right that a call needs.
+Identities come from auth/credentials.py; auth/method_rules.py asks them for the right that a call
+needs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pyspark_rocketmq.options.options import SinkOptions
-from pyspark_rocketmq.sink.identity import batch_identity, fresh_save_id, stream_identity
+from pyspark_rocketmq.sink.batch_identity import batch_identity, fresh_save_id, stream_identity
 
 IN_STREAM = {
     "sql.streaming.queryId": "6e0a",

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from broker_core.service.auth.identity import ANYONE, Right, UserIdentity
+from broker_core.service.auth.user_rights import ANYONE, Right, UserIdentity
 from broker_core.wire.core import methods
 from broker_core.wire.core.methods import Method
 
