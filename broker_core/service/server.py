@@ -11,12 +11,12 @@ import grpc
 
 from broker_core.broker.catalog import store_numbers
 from broker_core.errors import ConfigError, UnsupportedError
+from broker_core.service.append_dedup import AppendDedup
 from broker_core.service.auth.user_rights import ANYONE, UserIdentity
 from broker_core.service.core.read import ReadHandlers
 from broker_core.service.core.rpc import Boundary, Call, Handler, Observe
 from broker_core.service.core.transactions import CheckBackListeners, TransactionHandlers
 from broker_core.service.core.write import WriteHandlers
-from broker_core.service.dedup import AppendDedup
 from broker_core.service.group_commit import GroupCommit
 from broker_core.service.health import health_handler
 from broker_core.wire.core import broker_pb2 as pb

@@ -7,7 +7,7 @@ a client can't tell whether its append was done.
 
 - Every append has a name: this client's 16 random bytes and a sequence. All attempts at it carry
   the same name and records, and the attempt's number; the broker does it once
-  (service/dedup.py says what it can tell after a restart).
+  (service/append_dedup.py says what it can tell after a restart).
 - If `retry_ms` is over before the outcome is known, UnavailableError says so. Then the append may
   or may not have been done.
 - An append is done as a whole or not at all, also one that takes several chunks.

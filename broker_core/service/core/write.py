@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError
 
 from broker_core.errors import IllegalMessageError, RequestError
 from broker_core.service.admission import Records, is_reserved_topic
+from broker_core.service.append_dedup import AppendAttempt, AppendName
 from broker_core.service.auth import method_rules
 from broker_core.service.core.read import topic_message
-from broker_core.service.dedup import AppendAttempt, AppendName
 from broker_core.service.group_commit import Job
 from broker_core.store.writer import FLUSH_MODES
 from broker_core.wire.core import broker_pb2 as pb
@@ -24,9 +24,9 @@ from broker_core.wire.core.append_result import pack_append_result
 from broker_core.wire.core.frames import Chunk, Flag, unpack
 
 if TYPE_CHECKING:
+    from broker_core.service.append_dedup import AppendDedup
     from broker_core.service.broker_pool import BrokerPool
     from broker_core.service.core.rpc import Call
-    from broker_core.service.dedup import AppendDedup
     from broker_core.service.group_commit import GroupCommit
     from broker_core.types import AppendResult
     from broker_core.wire.core.methods import Limits

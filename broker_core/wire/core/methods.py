@@ -57,7 +57,7 @@ def _messages(kind: type[Message]) -> Codec:
 class Method:
     """One call. `is_idempotent`: it may be retried, as twice changes no more than once.
 
-    An append is idempotent by its name (service/dedup.py).
+    An append is idempotent by its name (service/append_dedup.py).
     """
 
     name: str

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from broker_core import DiskFullError, StorageError
 from broker_core.errors import ConfigError
+from broker_core.service.append_dedup import AppendAttempt, AppendDedup, AppendName
 from broker_core.service.broker_pool import BrokerPool
-from broker_core.service.dedup import AppendAttempt, AppendDedup, AppendName
 from broker_core.service.group_commit import GroupCommit, Job
 from broker_core.service.settings import ServiceSettings
 from broker_core.service.transient_pool import Committer, PooledWriter
