@@ -37,7 +37,7 @@ def python(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sparkless(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same without pyspark, which is an extra."""
+    """An environment as `python`, without pyspark, which is an extra."""
     return environment(tmp_path_factory.mktemp("sparkless") / "env", dist, "pyspark", "py4j")
 
 

@@ -1,4 +1,4 @@
-"""Where the project's two packages lie, for processes that tests start."""
+"""Paths of the project's two packages, for processes that tests start."""
 
 from __future__ import annotations
 

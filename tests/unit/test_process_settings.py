@@ -1,4 +1,4 @@
-"""What the library changes in a process, tried in processes of their own."""
+"""Process settings, tried in processes of their own."""
 
 from __future__ import annotations
 

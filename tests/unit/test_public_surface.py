@@ -1,4 +1,4 @@
-"""What users may import, and what importing it costs."""
+"""The public surface: names that users may import, and the cost of importing them."""
 
 from __future__ import annotations
 
