@@ -1,8 +1,9 @@
 """Deleted topics: those whose records are in the commit log, and nowhere else.
 
 Deleting a topic removes its configuration and its consume queues; its records stay in the log until
-their segments expire. They are found by walking the whole log. Of a queue that was deleted more
-than once only the last life counts: the records from where its offsets last went back.
+their segments expire. They are found by walking the whole log. A queue that was deleted more than
+once is shown as one, since its numbers went on. Where a broker numbered it anew (Apache's, an older
+release), only the records from where its offsets last went back count.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ def deleted_queues(
             done = int(fields.physical_offsets[-1])
             progress(done - start, reader.log.capacity - start)
     return [
-        _last_life(topic, queue_id, records)
+        _last_run(topic, queue_id, records)
         for (topic, queue_id), records in sorted(found.items())
         if topic not in known_topics
     ]
 
 
-def _last_life(topic: str, queue_id: int, records: ScannedRecords) -> DeletedQueue:
+def _last_run(topic: str, queue_id: int, records: ScannedRecords) -> DeletedQueue:
     """Return the records behind the last break in a queue's offsets."""
     offsets, entries = records.joined()
     breaks = np.flatnonzero(np.diff(offsets) != 1)

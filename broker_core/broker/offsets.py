@@ -55,7 +55,7 @@ class ConsumerOffsets:
         return ConsumerOffsets({**self.offsets, (topic, group): queues}, self.rest)
 
     def without_topic(self, topic: str) -> ConsumerOffsets:
-        """Return the table without a topic's offsets: one made anew starts at 0."""
+        """Return the table without a topic's offsets: groups know nothing of one made anew."""
         kept = {key: queues for key, queues in self.offsets.items() if key[0] != topic}
         return ConsumerOffsets(kept, self.rest)
 

@@ -12,6 +12,7 @@ from broker_core.store.index.writer import IndexPosition, IndexWriter
 from broker_core.store.io.file_handles import FileHandles
 from broker_core.store.log.commit_log import CommitLog
 from broker_core.store.log.writer import LogWriter
+from broker_core.store.queue.deletions import QueueOrigins
 from broker_core.store.queue.writer import QueueWriter
 
 if TYPE_CHECKING:
@@ -62,7 +63,10 @@ def open_components(
         settings.commit_log_directories(root), handles, file_bytes=settings.commit_log_file_bytes
     )
     queues = QueueWriter(
-        root / "consumequeue", handles, file_bytes=settings.consume_queue_file_bytes
+        root / "consumequeue",
+        handles,
+        file_bytes=settings.consume_queue_file_bytes,
+        origin=QueueOrigins(root).of,
     )
     index = None
     if settings.index_enabled:

@@ -31,6 +31,7 @@ from broker_core.store.io.page_residency import PageResidency
 from broker_core.store.io.segments import Segment
 from broker_core.store.log.commit_log import CommitLog
 from broker_core.store.queue.consume_queue import has_entry, list_queue_ids, list_queues
+from broker_core.store.queue.deletions import QueueOrigins
 from broker_core.store.queue.ext import ConsumeQueueExt
 from broker_core.store.recovery.inspect import StoreState, examine_store
 from broker_core.store.settings import StoreSettings
@@ -81,6 +82,7 @@ class StoreReader:
         self.log = CommitLog(*log_directories)
         self._memory = PageResidency()
         self._views: dict[QueueKey, QueueView] = {}
+        self._origins = QueueOrigins(root)
         self._state: StoreState | None = None
         self._index: IndexView | None = None
 
@@ -153,14 +155,22 @@ class StoreReader:
                 directory,
                 self.log,
                 overlay,
+                origin=partial(self._origins.of, *key),
                 has_entry=partial(has_entry, self.root),
             )
             self._views[key] = view
         return view
 
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Return (min, max) of a queue; (0, 0) for one that never held a message."""
+        """Return (min, max) of a queue; for one without messages both are `queue_origin`."""
         return self.queue(topic, queue_id).range()
+
+    def queue_origin(self, topic: str, queue_id: int) -> int:
+        """Return where a queue that is not among `queues` begins.
+
+        That is 0, or the end that the queue had when its topic was last deleted.
+        """
+        return self._origins.of(topic, queue_id)
 
     def entries(self, topic: str, queue_id: int, start: int, end: int) -> NDArray[np.void]:
         """Return the consume-queue entries [start, end) of a queue.

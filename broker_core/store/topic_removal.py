@@ -2,9 +2,8 @@
 
 The queues are moved to deleted/ in one rename per kind, so a crash leaves all of them or none, and
 are deleted from there; a crash before that leaves work for the next open. Before the rename the
-log's end is noted under the topic's name in config/topicDeletions.json. Records before it belong to
-no queue any more: recovery must not give them to a topic of that name made later. The note goes
-when the log no longer reaches back that far.
+log's end and those of the queues are noted (queue/deletions.py): recovery must not bring the
+records back, and a topic of that name made later goes on with the queues' numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from broker_core.store import config_files
 from broker_core.store.io.files import Failpoint, make_directory
-from broker_core.store.recovery.queue_plan import DELETIONS, deleted_topics
+from broker_core.store.queue.consume_queue import ConsumeQueue, list_queue_ids
+from broker_core.store.queue.deletions import DELETIONS, Deletions
 
 if TYPE_CHECKING:
     from broker_core.store.components import StoreComponents
@@ -26,11 +26,17 @@ _QUEUE_DIRECTORIES = ("consumequeue", "consumequeue_ext")
 
 def remove_queues(components: StoreComponents, topic: str, *, log_start: int, log_end: int) -> None:
     """Remove all consume queues of a topic, if it has any."""
+    topic_directory = components.root / "consumequeue" / topic
+    # By the bytes alone: damage is no reason to keep a topic, nor to use a number twice.
+    queue_ends = {
+        queue_id: ConsumeQueue(topic_directory / str(queue_id)).written_end(may_have_holes=True)
+        for queue_id in list_queue_ids(topic_directory)
+    }
     # The note before the rename: without it, recovery after a crash would rebuild the queues.
-    note = {name: end for name, end in deleted_topics(components.root).items() if end > log_start}
-    config_files.persist(
-        components.files, components.root / DELETIONS, {"deletions": note | {topic: log_end}}
+    noted = Deletions.load(components.root).added(
+        topic, log_start=log_start, log_end=log_end, queue_ends=queue_ends
     )
+    config_files.persist(components.files, components.root / DELETIONS, noted.document())
     # Open descriptors would go on writing to the moved files.
     components.forget()
     for kind in _QUEUE_DIRECTORIES:

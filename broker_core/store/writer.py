@@ -216,7 +216,7 @@ class StoreWriter(Closing):
             return self._delete(components, chosen)
 
     def delete_queues(self, topic: str) -> None:
-        """Remove a topic's consume queues; a topic of the same name made later starts at 0."""
+        """Remove a topic's consume queues; a topic of that name made later goes on with numbers."""
         with self.turn(f"delete topic {topic}") as components:
             log_start = components.read_log().start
             log_end = self._session.tail.log_end

@@ -81,8 +81,23 @@ def test_a_deleted_topic_is_gone_and_starts_anew(broker: Broker) -> None:
         broker.describe("orders")
     broker.create_topic("orders", queues=1)
     assert broker.consumer_offsets("group", "orders") == {}
-    assert broker.send("orders", b"new", queue_id=0).queue_offset == 0
+    broker.send("orders", b"new", queue_id=0)
     assert broker.read("orders").column("body").to_pylist() == [b"new"]
+
+
+def test_offsets_go_on_after_a_deletion(broker: Broker) -> None:
+    """On our own brokers: Apache's starts at 0 again."""
+    broker.create_topic("orders", queues=2)
+    broker.send("orders", b"old", queue_id=0)
+    broker.delete_topic("orders")
+    broker.create_topic("orders", queues=3)
+
+    assert list(broker.offsets("orders").values()) == [(1, 1), (0, 0), (0, 0)]
+    assert broker.read("orders").num_rows == 0
+    assert broker.offset_at("orders", 0, 0) == 1
+    assert broker.send("orders", b"new", queue_id=0).queue_offset == 1
+    assert broker.read("orders").column("body").to_pylist() == [b"new"]
+    assert list(broker.offsets("orders").values()) == [(1, 2), (0, 0), (0, 0)]
 
 
 def test_a_missing_topic_is_the_same_error_everywhere(broker: Broker) -> None:

@@ -25,7 +25,7 @@ runs for large batches (`availability.is_worth`).
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -241,11 +241,13 @@ class ConsumeQueue:
 
     Offsets here are LogicalOffsets. Listings are cached; `refresh` lists again. Files are read, or
     mapped while entries are looked at, never for longer: a store can have thousands of queues,
-    and a process has far fewer descriptors.
+    and a process has far fewer descriptors. `origin` tells where a queue without files begins
+    (deletions.py).
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, origin: Callable[[], int] = lambda: 0) -> None:
         self.directory = directory
+        self._origin = origin
         self._log = SegmentedLog(directory)
         self._check_file_size()
 
@@ -272,8 +274,8 @@ class ConsumeQueue:
 
     @property
     def first(self) -> int:
-        """The offset of the first entry of the first file, filler or not."""
-        return self._log.start // ENTRY_BYTES
+        """The offset of the first file's first entry, filler or not; the origin without a file."""
+        return self._log.start // ENTRY_BYTES if self._log.segments else self._origin()
 
     @property
     def capacity(self) -> int:

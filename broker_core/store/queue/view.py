@@ -52,7 +52,8 @@ _SELECTED_ENTRIES = 1 << 17
 class QueueView:
     """The messages of one queue. Not thread-safe; see the module for which entries count.
 
-    `has_entry` tells whether the queue that a record names has an entry for it.
+    `origin` tells where a queue without files begins, `has_entry` whether the queue that a record
+    names has an entry for it.
     """
 
     def __init__(
@@ -63,11 +64,12 @@ class QueueView:
         log: CommitLog,
         overlay: QueuePlan | None = None,
         *,
+        origin: Callable[[], int] = lambda: 0,
         has_entry: Callable[[Record], bool] = lambda _record: True,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self._queue = ConsumeQueue(directory)
+        self._queue = ConsumeQueue(directory, origin)
         self._log = log
         self._overlay = overlay
         self._has_entry = has_entry
@@ -82,7 +84,7 @@ class QueueView:
     # Range
 
     def range(self) -> tuple[int, int]:
-        """Return (min, max) as of now; (0, 0) for a queue that never held a message.
+        """Return (min, max) as of now; equal, and 0 if no topic of that name had any, if empty.
 
         The commit log must have been refreshed: its first file decides the min.
         """

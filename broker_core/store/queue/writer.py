@@ -2,9 +2,9 @@
 
 The layout is consume_queue.py's: entry n of a queue lies at byte 20 * n, so writing an entry twice
 changes nothing, and repair can write again whatever may be missing. A queue that has no files yet
-and whose first message is not number 0 (older ones went with their segments) begins with fillers up
-to that message. Entries that would leave a gap are refused: RocketMQ would put them at the wrong
-position.
+and whose first message is not number 0 (older ones went with their segments, or the topic was
+deleted and made again: deletions.py) begins with fillers up to that message. Entries that would
+leave a gap are refused: RocketMQ would put them at the wrong position.
 
 Next in an append: index/writer.py. Not thread-safe; only the holder of the store's lock may use it.
 """
@@ -12,7 +12,8 @@ Next in an append: index/writer.py. Not thread-safe; only the holder of the stor
 from __future__ import annotations
 
 import contextlib
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from broker_core.store.queue.consume_queue import (
     ENTRY_BYTES,
     ConsumeQueue,
     fillers,
+    is_filler,
     is_written,
 )
 
@@ -40,12 +42,20 @@ QueueKey = tuple[str, int]
 class QueueWriter:
     """All consume queues of one store, open for appending. See the module.
 
-    `directory` is the store's consumequeue/. Ends are remembered until `forget`, to be called after
-    another process may have written.
+    `directory` is the store's consumequeue/, `origin` tells where a queue without files begins.
+    Ends are remembered until `forget`, to be called after another process may have written.
     """
 
-    def __init__(self, directory: Path, handles: FileHandles, *, file_bytes: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        handles: FileHandles,
+        *,
+        file_bytes: int,
+        origin: Callable[[str, int], int],
+    ) -> None:
         self._directory = directory
+        self._origin = origin
         self._handles = handles
         self._reach = handles.files.reach
         self._file_bytes = file_bytes
@@ -53,7 +63,7 @@ class QueueWriter:
         self._hints: dict[QueueKey, int] = {}
 
     def end(self, queue: QueueKey) -> int:
-        """Return the offset that the queue's next message gets; 0 if it never held any."""
+        """Return the offset that the queue's next message gets."""
         known = self._ends.get(queue)
         if known is None:
             known = self._find_end(queue)
@@ -62,7 +72,7 @@ class QueueWriter:
 
     def _find_end(self, queue: QueueKey) -> int:
         """Find the end in the files, from where it was last seen if that is still written."""
-        view = ConsumeQueue(self.directory_of(queue))
+        view = ConsumeQueue(self.directory_of(queue), partial(self._origin, *queue))
         hint = self._hints.get(queue, 0)
         # The queue may have been cut since: then the search begins anew.
         is_useful = hint > view.first and is_written(view.read(hint - 1, hint)).any()
@@ -114,26 +124,39 @@ class QueueWriter:
     def cut(self, queue: QueueKey, end: int, *, known_end: int | None = None) -> None:
         """Drop the entries from `end` on, and the files that hold nothing else; repeatable.
 
-        No entry lies behind `known_end`, if given. A queue cut to 0 keeps no file.
+        No entry lies behind `known_end`, if given. A queue cut to 0, or to the fillers before its
+        first message, keeps no file.
         """
         directory = self.directory_of(queue)
         self._handles.delete_empty(directory)
         view = ConsumeQueue(directory)
+        is_bare = end == 0 or self._is_origin(queue, view, end)
         # From the back, so that a crash in between leaves a queue without a gap.
         for segment in reversed(view.segments):
             first = segment.base // ENTRY_BYTES
-            if first > end or end == 0:
+            if first > end or is_bare:
                 self._handles.delete(segment.path)
             elif end * ENTRY_BYTES < segment.end:
                 stop = segment.end if known_end is None else known_end * ENTRY_BYTES
                 start = end * ENTRY_BYTES - segment.base
                 self._handles.zero(segment.path, start, min(stop, segment.end) - segment.base)
         self._ends[queue] = end
-        if end == 0:
+        if is_bare:
             with contextlib.suppress(OSError):  # others may be in it, or it is not there
                 self._handles.files.rmdir(directory)
                 self._handles.files.rmdir(directory.parent)
         self._reach(Failpoint.QUEUE_CUT)
+
+    def _is_origin(self, queue: QueueKey, view: ConsumeQueue, end: int) -> bool:
+        """Tell whether a queue has no message before `end` and would begin there without files.
+
+        Apache's broker takes the record of a queue's last entry for the end of what is dispatched,
+        also if that is a filler, which seems to end at 2 GB: no queue may end with one.
+        """
+        if end != self._origin(*queue):
+            return False
+        before = view.read(end - 1, end)
+        return not len(before) or bool(is_filler(before)[0])
 
     def directory_of(self, queue: QueueKey) -> Path:
         """Return the directory of a queue's files."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ from broker_core.store.index.writer import IndexPosition
 from broker_core.store.log.commit_log import CommitLog
 from broker_core.store.log.scan import LogScan, follows_record, is_unwritten
 from broker_core.store.queue.consume_queue import ConsumeQueue, list_queues
+from broker_core.store.queue.deletions import Deletions, QueueOrigins
 from broker_core.store.recovery.index_plan import IndexPlan, plan_abnormal, plan_normal
 from broker_core.store.recovery.queue_plan import (
     GapError,
@@ -37,7 +39,6 @@ from broker_core.store.recovery.queue_plan import (
     QueuePlan,
     ScannedRecords,
     collect,
-    deleted_topics,
     known_topics,
     last_entry,
     leads_beyond,
@@ -289,7 +290,8 @@ class _Survey:
     ) -> dict[QueueKey, QueuePlan]:
         """Plan every queue that differs from what the scan found of it."""
         existing = set(self._queues())
-        deletions = deleted_topics(self.root)
+        deletions = Deletions.load(self.root).log_ends
+        origins = QueueOrigins(self.root)
         foreign = batch_topics(self.root)
         is_known = known_topics(self.root) if not is_normal else lambda _topic: True
         plans = {}
@@ -299,7 +301,7 @@ class _Survey:
                 continue
             change = reconcile(
                 queue,
-                read_tail(ConsumeQueue(self._directory(queue)), start),
+                read_tail(ConsumeQueue(self._directory(queue), partial(origins.of, *queue)), start),
                 records,
                 dispatch_from=max(dispatch_from, deletions.get(queue[0], 0)),
                 log_start=self.log.start if start == self.log.start else None,

@@ -6,12 +6,14 @@ offset on (the scan start; before it, queues are known to be right) and compares
 - An entry from the scan start on counts only if the scan found that very record: same offset,
   size and queue offset. The first that does not ends what is kept.
 - Records behind the last kept entry are appended, if they go on where it ends.
-- A queue offset that goes back means that the topic was deleted and created again: only the last
-  run of consecutive offsets is the living queue, and older entries go.
+- A queue offset that goes back means that a broker that numbers anew (Apache's, an older release)
+  deleted the topic and made it again: only the last run of consecutive offsets is the living queue,
+  and older entries go.
 - Queue offsets that leave a gap after what is kept mean that more of the queue is missing than
   the scan covers. Recovery then scans the whole log; if the gap stays, the messages in it went
   with deleted segments, and the queue begins behind them.
-- Records of a deleted topic belong to no queue (`deleted_topics`, `known_topics`).
+- Records of a deleted topic belong to no queue (queue/deletions.py, `known_topics`). A queue of one
+  made again begins where the old one ended, which its ConsumeQueue knows.
 
 recover.py carries these plans out; readers lay them over a crashed store (inspect.py).
 """
@@ -21,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -47,10 +49,6 @@ if TYPE_CHECKING:
     from broker_core.store.io.segments import Segment
     from broker_core.store.log.commit_log import CommitLog
     from broker_core.store.queue.writer import QueueKey
-
-
-DELETIONS = Path("config") / "topicDeletions.json"
-"""{"deletions": {topic: log end when it was deleted}}: records before it belong to no queue."""
 
 
 class GapError(Exception):
@@ -221,7 +219,7 @@ def reconcile(
         if last_end > log_start:
             raise _missing(queue, keep, start, int(entries[0]["physical_offset"]))
     if run > 0 and start > 0:
-        # A topic that was created again starts at 0: any other break is a record that was changed.
+        # Our numbers go on, a foreign broker's begin at 0: any other break is a changed record.
         raise _missing(queue, int(offsets[run - 1]), start, int(entries[run]["physical_offset"]))
     # A run that does not go on where the kept entries end is another queue of that name: they go.
     return QueuePlan(keep if start == keep else 0, start, entries[run:])
@@ -291,16 +289,6 @@ def leads_beyond(log: CommitLog, last: LastEntry, log_end: int, last_store_ms: i
         return False
     same = (record.topic, record.queue_id, record.queue_offset) == (*last.queue, last.offset)
     return same and record.store_timestamp >= last_store_ms
-
-
-def deleted_topics(root: Path) -> dict[str, int]:
-    """Return the topics that our writers deleted: {topic: log end at that time}."""
-    document: dict[str, Any] = config_files.load(root / DELETIONS)
-    return {
-        str(topic): int(end)
-        for topic, end in document.get("deletions", {}).items()
-        if isinstance(end, int)
-    }
 
 
 def known_topics(root: Path) -> Callable[[str], bool]:

@@ -160,7 +160,7 @@ def test_a_missing_topic_is_named_with_one_that_is_near(broker: EmbeddedBroker) 
             call()
 
 
-def test_a_topic_made_anew_starts_at_zero(broker: EmbeddedBroker) -> None:
+def test_a_topic_made_anew_goes_on_with_the_numbers(broker: EmbeddedBroker) -> None:
     broker.send("orders", b"old", queue_id=0)
     broker.commit_offset("group", "orders", 0, 1)
 
@@ -169,9 +169,11 @@ def test_a_topic_made_anew_starts_at_zero(broker: EmbeddedBroker) -> None:
         broker.read("orders")
     broker.create_topic("orders", queues=1)
 
-    assert broker.offsets("orders") == {ORDERS_0: (0, 0)}
+    assert broker.offsets("orders") == {ORDERS_0: (1, 1)}
     assert broker.consumer_offsets("group", "orders") == {}
-    assert broker.send("orders", b"new").queue_offset == 0
+    assert broker.offset_at("orders", 0, 0) == 1
+    assert broker.read("orders").num_rows == 0
+    assert broker.send("orders", b"new").queue_offset == 1
     assert broker.read("orders")["body"].to_pylist() == [b"new"]
 
 

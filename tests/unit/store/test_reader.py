@@ -321,8 +321,8 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(root: Path) -> None:
         broker.create_topic("orders", queues=1)
         broker.send("orders", b"new")
 
-    assert reader.queue_range(*QUEUE) == (0, 1)
-    assert bodies(reader, 0, 1) == [b"new"]
+    assert reader.queue_range(*QUEUE) == (MESSAGES, MESSAGES + 1)
+    assert bodies(reader, MESSAGES, MESSAGES + 1) == [b"new"]
 
 
 # Stores that were left unclean

@@ -412,43 +412,6 @@ class TestRetention:
             assert store.delete_expired(is_on_demand=True, disk_percent=10) == 8192
             assert not any(path.exists() for path in old)
 
-    def test_topic_that_is_deleted_and_made_again_starts_at_zero(self, root: Path) -> None:
-        with writer(root) as store:
-            store.append(batch(named(30)))
-            store.append(batch(named(3), topic="Other"))
-            store.delete_queues("T")
-            assert ("T", 0) not in view(root)
-            placed = store.append(batch(named(2, 70)))
-
-        assert placed.queue_offsets.tolist() == [0, 0]
-        assert view(root)["T", 0] == [named(1, 70)[0].encode()]
-        assert not (root / "deleted").exists()
-
-    def test_other_writers_do_not_write_to_deleted_queues(self, root: Path) -> None:
-        with writer(root) as one, writer(root) as other:
-            one.append(batch(named(30)))
-            other.append(batch(named(30, 30), first=30))
-            other.delete_queues("T")
-            placed = one.append(batch(named(2, 80)))
-
-        assert placed.queue_offsets.tolist() == [0, 0]
-        assert view(root) == expected(named(2, 80))
-
-    def test_recovery_does_not_bring_a_deleted_topic_back(self, root: Path) -> None:
-        with writer(root) as store:
-            store.append(batch(named(30)))
-            store.delete_queues("T")
-            store.append(batch(named(1, 99), queues=1))
-        (root / "abort").write_text("1")
-        page = bytearray((root / "checkpoint").read_bytes())
-        page[:] = bytes(4096)
-        (root / "checkpoint").write_bytes(page)
-
-        with writer(root) as store:
-            store.append(batch(named(1, 50), queues=1))
-
-        assert view(root) == {("T", 0): [named(1, 99)[0].encode(), named(1, 50)[0].encode()]}
-
 
 def test_settings_of_segments_may_spread_over_directories(root: Path, tmp_path: Path) -> None:
     settings = replace(SMALL, store_path_commit_log=f"{tmp_path}/a,{tmp_path}/b")

@@ -339,8 +339,8 @@ class TestQueues:
         """Without our note of the deletion, as after a deletion by Apache's broker."""
         with StoreWriter.open(root, SMALL, files=QuickFiles()) as store:
             store.delete_queues("T")
+            (root / "config/topicDeletions.json").unlink()
             store.append(batch(["new0", "new1", "new2"]))
-        (root / "config/topicDeletions.json").unlink()
         shutil.rmtree(root / "consumequeue")
         edit_checkpoint(root, Checkpoint())
         (root / "abort").write_text("1")
