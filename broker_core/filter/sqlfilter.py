@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from broker_core.filter.sql92.columnar import Masks, evaluate, masks_of
-from broker_core.filter.sql92.parser import parse
+from broker_core.filter.sql92.parser import ParseLimits, parse
 from broker_core.filter.sql92.render import render
 from broker_core.filter.sql92.scalar import Verdict, verdicts
 from broker_core.filter.sql92.tree import property_names
+from broker_core.filter.tag_expression import require_short
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
+
+
+LIMITS = ParseLimits(tokens=8_192, listed=10_000)
+"""A broker does not trust its clients: a filter at these limits is compiled in less than a second.
+`a = 1 OR` has four tokens, so that 2,000 comparisons fit."""
 
 
 class SqlFilter:
@@ -40,9 +46,11 @@ class SqlFilter:
         """Compile a filter.
 
         Raises:
-            FilterSyntaxError: The text is no filter; the message shows where and why.
+            FilterSyntaxError: The text is no filter, or has more than 65,536 characters, 8,192
+                words and signs or 10,000 values in lists; the message shows where and why.
         """
-        parsed = parse(text)
+        require_short(text)
+        parsed = parse(text, LIMITS)
         self.text = text
         self.dropped = parsed.dropped
         self._root = parsed.root

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 EVERYTHING = "*"
 SEPARATOR = "||"
 
+MAX_TEXT = 65_536
+"""Characters of a filter's text, of tags or of SQL92."""
+MAX_TAGS = 10_000
+
 _BLANKS = "".join(map(chr, range(0x21)))  # what Java's String.trim takes off
 
 
@@ -57,9 +61,11 @@ class TagFilter:
         """Parse a tag expression.
 
         Raises:
-            FilterSyntaxError: The text has separators and nothing between them.
+            FilterSyntaxError: The text has separators and nothing between them, or more than
+                65,536 characters or 10,000 tags.
         """
         self.text = text or EVERYTHING
+        require_short(self.text)
         self.tags = _parse(self.text)
         self.hashes = np.array([java_hash(tag) for tag in self.tags or ()], np.int32)
 
@@ -109,7 +115,25 @@ def _parse(text: str) -> tuple[str, ...] | None:
     if not any(parts):
         complaint = "expected a tag beside ||; write A || B, or * for all messages"
         raise syntax_error(text, 0, complaint)
+    if len(parts) > MAX_TAGS:
+        complaint = f"{len(parts)} tags are more than {MAX_TAGS}; ask for fewer, or for all"
+        raise syntax_error(text, 0, complaint)
     return _distinct(part.strip(_BLANKS) for part in parts)
+
+
+def is_short(text: str, tags: int = 1) -> bool:
+    """Tell whether a tag expression with a number of tags is within the limits."""
+    return len(text) <= MAX_TEXT and tags <= MAX_TAGS
+
+
+def require_short(text: str) -> None:
+    """Raise FilterSyntaxError for a filter text of more than 65,536 characters."""
+    if len(text) > MAX_TEXT:
+        complaint = (
+            f"the text has {len(text)} characters, {MAX_TEXT} is the limit; filter by less here, "
+            f"and the rest after reading"
+        )
+        raise syntax_error(text, MAX_TEXT, complaint)
 
 
 def _distinct(tags: Iterable[str]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from broker_core.filter.sql92 import checks
 from broker_core.filter.sql92.tokens import Kind, Lexer, Token, string_value
@@ -53,6 +53,14 @@ if TYPE_CHECKING:
 MAX_PARENTHESES = 900
 MAX_PREFIXES = 8000
 
+
+class ParseLimits(NamedTuple):
+    """Limits of a filter whose author is not trusted: tokens outside of lists, values in lists."""
+
+    tokens: int
+    listed: int
+
+
 _PARTS = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 _ORDERS = (">", ">=", "<", "<=")
 _LEVELS = {
@@ -61,6 +69,7 @@ _LEVELS = {
     **dict.fromkeys(("=", "<>", "IS"), 3),
     **dict.fromkeys((*_ORDERS, *_PARTS, "BETWEEN", "IN", "NOT"), 4),
 }
+_SHORTEN = "filter by less here, and the rest after reading"
 _TRUTHS = {"TRUE": True, "FALSE": False, "NULL": None}
 
 
@@ -108,23 +117,25 @@ class _Bounds:
 _Pending: TypeAlias = _Group | _Prefix | _Infix | _Bounds
 
 
-def parse(text: str) -> Parsed:
-    """Parse a filter text to a tree.
+def parse(text: str, limits: ParseLimits | None = None) -> Parsed:
+    """Parse a filter text to a tree; parsing ends as soon as a limit is passed.
 
     Raises:
-        FilterSyntaxError: The text is no filter; the message shows where and what was expected.
+        FilterSyntaxError: The text is no filter, or too long a one; the message shows where.
     """
     try:
         text.encode()
     except UnicodeEncodeError as error:
         complaint = "half a surrogate pair is no character, and no broker can be sent it"
         raise syntax_error(text, error.start, complaint) from None
-    return _Parser(text).parse()
+    return _Parser(text, limits).parse()
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, limits: ParseLimits | None = None) -> None:
         self._text = text
+        self._limits = limits
+        self._tokens = self._listed = 0
         self._lexer = Lexer(text)
         self._next = self._lexer.take()
         self._stack: list[_Pending] = []
@@ -141,6 +152,10 @@ class _Parser:
 
     def _take(self) -> Token:
         token, self._next = self._next, self._lexer.take()
+        self._tokens += 1
+        if self._limits is not None and self._tokens > self._limits.tokens:
+            complaint = f"more than {self._limits.tokens} words and signs; {_SHORTEN}"
+            raise syntax_error(self._text, token.position, complaint)
         return token
 
     def _expect(self, what: Collection[str] | Kind, expected: str) -> Token:
@@ -323,6 +338,12 @@ class _Parser:
         values: list[str] = []
         separator = ","
         while separator == ",":
-            values.append(string_value(self._expect(Kind.STRING, "a text in single quotes")))
+            value = self._expect(Kind.STRING, "a text in single quotes")
+            values.append(string_value(value))
+            self._listed += 1
+            if self._limits is not None and self._listed > self._limits.listed:
+                complaint = f"more than {self._limits.listed} values in lists; {_SHORTEN}"
+                raise syntax_error(self._text, value.position, complaint)
             separator = self._expect((",", ")"), "',' or ')'").word
+            self._tokens -= 2  # a value and what follows it have a limit of their own
         return tuple(values)

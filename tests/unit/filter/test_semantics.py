@@ -314,7 +314,7 @@ def test_property_names_are_case_sensitive(evaluate: Evaluator) -> None:
 
 
 def test_chain_of_thousands_is_evaluated(evaluate: Evaluator) -> None:
-    text = " AND ".join(["a = 1"] * 5000) + " OR b > 1"
+    text = " AND ".join(["a = 1"] * 2000) + " OR b > 1"
 
     assert verdict(evaluate, text, a="1", b="x") == T
 
