@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from broker_core.errors import (
     AddressError,
     AuthenticationError,
+    BatchConflictError,
+    BatchGapError,
     BrokerError,
     ConfigError,
     CorruptRecordError,
@@ -84,6 +86,8 @@ __all__ = [
     "AddressError",
     "AppendResult",
     "AuthenticationError",
+    "BatchConflictError",
+    "BatchGapError",
     "BatchOutcome",
     "BatchRef",
     "Broker",

@@ -6,8 +6,9 @@ the commit-log record, in frame batches (codec/frames.py); rows appear only at t
 
 The rules:
 
-- Offsets are next-to-read and ranges half-open. A queue's max never goes down while its topic
-  lives; if it does, the topic was created anew and callers must treat it as data loss.
+- Offsets are next-to-read and ranges half-open. A queue's max never goes down, on our own brokers
+  also not when its topic is deleted and made again. On a cluster it does then, and callers must
+  treat it as data loss.
 - `pull` yields frame batches in queue order. Their `next_offset` counts *examined* messages, so a
   filter that drops everything still advances. A message inside the range that is gone raises
   OffsetRangeError; it is never skipped silently.
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         BatchRef,
         CheckBackReport,
         ColumnBatch,
+        Conflict,
         Flush,
         HalfMessage,
         LocalTransactionState,
@@ -283,11 +285,18 @@ class BrokerTransactions(Protocol):
         run: str = "",
         keep: bool = True,
         flush: Flush | None = None,
+        fingerprint: str = "",
+        conflict: Conflict = "refuse",
+        previous: int | None = None,
     ) -> BatchOutcome:
         """Commit the half messages of some attempts; a batch committed before stays as it is.
 
         `run` names the run that commits. `keep=False` promises that nobody asks for this batch
-        again. IllegalTransitionError if part of it was rolled back.
+        again. `fingerprint` tells the batch from another one with its number. If another one was
+        committed under it, or one with a later number, `conflict` decides: BatchConflictError, a
+        repeat, or a commit. `previous` is the number of a batch that must be committed already:
+        BatchGapError if the store has none as new. IllegalTransitionError if part of the batch was
+        rolled back.
         """
 
     def abort_batch(

@@ -146,6 +146,18 @@ class IllegalTransitionError(TransactionError):
     """The transaction was settled the other way before."""
 
 
+class BatchConflictError(TransactionError):
+    """Another batch was committed under this number, or one with a later number."""
+
+
+class BatchGapError(TransactionError):
+    """The store lacks the batch before this one: it is older than what writes to it believes."""
+
+
+class BatchLostError(TransactionError):
+    """Half messages of a committed batch are gone, so part of it can't become visible."""
+
+
 class UnknownTransactionError(TransactionError):
     """There is no half message where the transaction says."""
 

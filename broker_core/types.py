@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Mode = Literal["r", "rw"]
 """How a broker is opened: "r" changes nothing, ever; "rw" also writes."""
+Conflict = Literal["refuse", "repeat", "write"]
+"""What a commit does if another batch has its number, or a later one is committed."""
 Flush = Literal["async", "sync"]
 """How much an acknowledged write survives: the death of every process, or also a loss of power."""
 
@@ -143,14 +145,10 @@ class BatchRef:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The half messages of one `prepare_batch` call: [start, end) of the half queue.
-
-    `since` is an offset of the op queue: no op message that settles them lies before it.
-    """
+    """The half messages of one `prepare_batch` call: [start, end) of the half queue."""
 
     start: LogicalOffset
     end: LogicalOffset
-    since: LogicalOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +169,8 @@ class Receipt:
 class BatchOutcome:
     """The answer to a request to commit a batch.
 
-    `is_repeat`: the batch, or a later one of its owner, was committed before; nothing was added.
-    `run` is the run named by the request that committed it.
+    `is_repeat`: the batch was committed before; nothing was added. `run` is the run named by the
+    request that committed it.
     """
 
     is_repeat: bool
@@ -189,10 +187,7 @@ class LocalTransactionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HalfMessage:
-    """A half message: its destination, and its offsets in half queue and log until it is settled.
-
-    `since` is an offset of the op queue: no op message that settles it lies before it.
-    """
+    """A half message: its destination, and its offsets in half queue and log while it is open."""
 
     topic: str
     queue_id: int
@@ -200,7 +195,6 @@ class HalfMessage:
     group: str
     half_offset: LogicalOffset
     physical_offset: PhysicalOffset
-    since: LogicalOffset
 
 
 @dataclass(frozen=True, slots=True)

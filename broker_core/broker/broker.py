@@ -68,7 +68,10 @@ if TYPE_CHECKING:
 
 
 class EmbeddedBroker(Closing):
-    """A Broker (broker_core/api.py) over a store on this machine. Not thread-safe."""
+    """A Broker (broker_core/api.py) over a store on this machine. Not thread-safe.
+
+    `is_served`: a server runs check-back and delayed delivery by its clock, so commits do not.
+    """
 
     def __init__(
         self,
@@ -77,7 +80,9 @@ class EmbeddedBroker(Closing):
         writer: StoreWriter | None = None,
         *,
         clock_ms: Callable[[], int] = now_ms,
+        is_served: bool = False,
     ) -> None:
+        self._is_served = is_served
         self._address = address
         self.reader = reader
         self._writer = writer
@@ -180,13 +185,16 @@ class EmbeddedBroker(Closing):
     # Offsets
 
     def offsets(self, topic: str) -> dict[QueueRef, tuple[LogicalOffset, LogicalOffset]]:
-        """Return (min, max) of every readable queue; (0, 0) for one that never held any."""
+        """Return (min, max) of every readable queue; they are equal for one without messages."""
         self.reader.refresh()
         config = self.catalog.config(topic)
         held = set(self.catalog.queue_ids(topic))
         found = {}
         for queue_id in range(config.read_queues):
-            bounds = self.reader.queue_range(topic, queue_id) if queue_id in held else (0, 0)
+            if queue_id in held:
+                bounds = self.reader.queue_range(topic, queue_id)
+            else:
+                bounds = (self.reader.queue_origin(topic, queue_id),) * 2
             ref = self.catalog.ref(topic, queue_id)
             found[ref] = (LogicalOffset(bounds[0]), LogicalOffset(bounds[1]))
         return found
@@ -429,7 +437,9 @@ class EmbeddedBroker(Closing):
         """The store's transactions; RequestError if the broker was opened for reading."""
         from broker_core.broker.transactions.api import Transactions
 
-        return Transactions(self.reader, self.writer, self.catalog, self._admin, self._clock_ms)
+        made = Transactions(self.reader, self.writer, self.catalog, self._admin, self._clock_ms)
+        made.runs_services = not self._is_served
+        return made
 
     def delete_before(self, physical_offset: int) -> int:
         """Delete whole commit-log files that end at or before an offset; return the log's start."""

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import re
 
-from broker_core.codec.property_names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from broker_core.codec.property_names import (
+    DEAD_LETTER_PREFIX,
+    DISCARD_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+)
 from broker_core.errors import InvalidNameError
 
 MAX_TOPIC = 127
@@ -16,6 +21,11 @@ MAX_DERIVED_TOPIC = 255
 """Retry and dead-letter topics carry a group's name behind their prefix."""
 MAX_GROUP = 255
 """New groups are limited to 120 by 5.5, but longer ones that exist are kept."""
+
+_OWN_PREFIX = "RMQ_SYS_"
+_OWN_TOPICS = frozenset((SCHEDULE_TOPIC, DISCARD_TOPIC))
+_OPEN_TOPICS = frozenset(("RMQ_SYS_TRACE_TOPIC",))
+"""Clients write their traces there themselves."""
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 _SHOWN = 40
@@ -28,6 +38,20 @@ def is_legal_topic(name: str) -> bool:
     (True, False, False)
     """
     return _LEGAL.match(name) is not None and len(name) <= _limit(name)
+
+
+def is_own_topic(topic: str) -> bool:
+    """Tell whether only the broker itself may write to a topic: its own work depends on it.
+
+    In any case of letters: a file system may not tell them apart.
+
+    >>> [is_own_topic(name) for name in ("RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer", "t")]
+    [True, True, False]
+    """
+    name = topic.upper()
+    if name in _OWN_TOPICS:
+        return True
+    return name.startswith(_OWN_PREFIX) and name not in _OPEN_TOPICS
 
 
 def check_topic(name: str) -> str:

@@ -19,6 +19,8 @@ TRANSACTION_PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 CHECK_IMMUNITY_TIME = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 HALF_BLOCK = "HALF_BLOCK"
 """Ours: the number of messages in a half block (broker/transactions/half_blocks.py)."""
+PREPARED_BY = "PREPARED_BY"
+"""Ours: the user who prepared a half message (broker/transactions/ownership.py)."""
 CLUSTER = "CLUSTER"
 SHARDING_KEY = "__SHARDINGKEY"
 PROPERTY_CRC = "__CRC32#"
@@ -38,7 +40,7 @@ RESERVED_PROPERTIES = frozenset(
     TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL __BORNHOST BORN_TIMESTAMP DLQ_ORIGIN_TOPIC
     DLQ_ORIGIN_MESSAGE_ID __CRC32# __SHARDINGKEY INNER_NUM INNER_BASE INNER_MULTI_DISPATCH
     TRACE_CONTEXT __transactionId__ TRANSACTION_CHECK_TIMES CHECK_IMMUNITY_TIME_IN_SECONDS REDIRECT
-    HALF_BLOCK
+    HALF_BLOCK PREPARED_BY
     """.split()
 )
 """No user property has these names: RocketMQ's clients refuse them, or its broker acts on them."""

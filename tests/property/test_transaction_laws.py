@@ -33,7 +33,7 @@ from broker_core.broker.transactions.decision_records import (
     runs_of,
 )
 from broker_core.broker.transactions.op import op_bodies
-from broker_core.errors import IllegalTransitionError
+from broker_core.errors import BatchConflictError, IllegalTransitionError
 from broker_core.types import BatchRef, Receipt
 from tests.kit.transactions import ManualClock, in_pieces, open_store, prepare, visible
 
@@ -133,7 +133,7 @@ def run(world: World, step: tuple[Any, ...]) -> None:
             transactions.abort_batch(rest[0], world.chosen(rest[0], rest[1]))
         else:
             transactions.check_back()
-    except (DiedError, IllegalTransitionError):
+    except (DiedError, IllegalTransitionError, BatchConflictError):
         pass
     finally:
         world.broker.writer.append = original  # type: ignore[method-assign]  # another process
@@ -166,7 +166,7 @@ def _learn(world: World, decided: dict[BatchRef, frozenset[bytes]]) -> None:
     """Read every decision from the journal: once made, it never changes."""
     journal = world.transactions()._tools.journal
     for owner in ("query:a", "query:b"):
-        found = journal.decision(f"{owner}#")
+        found = journal.decision(f"{owner}#", "")
         if found is None or (found.decision.is_done and found.decision.batch in decided):
             continue
         decision = found.decision
@@ -235,14 +235,15 @@ def test_a_decision_is_read_back_as_it_was_written(decision: Decision) -> None:
     st.sampled_from(list(Verdict)),
     st.integers(0, 20),
     st.integers(1, 10**8),
+    st.integers(0, 1),
 )
 def test_waiting_never_begins_again(
-    age_ms: int, verdict: Verdict, checks: int, later_ms: int
+    age_ms: int, verdict: Verdict, checks: int, later_ms: int, room: int
 ) -> None:
     def step(at_ms: int) -> Step:
         one = np.array([0])
-        half = OpenHalves(one, one, one, one + checks, one - 1, one + verdict)
-        return Step(int(plan(half, at_ms, CheckPolicy())[0]))
+        half = OpenHalves(one, one, one + checks, one - 1, one + verdict, one - 1, one)
+        return Step(int(plan(half, at_ms, CheckPolicy(), [room])[0]))
 
     first, second = step(age_ms), step(age_ms + later_ms)
 

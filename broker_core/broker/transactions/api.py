@@ -13,46 +13,51 @@ The system topics this needs are created when they are first used.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from broker_core.broker.delay.delivery import DelayedDelivery
+from broker_core.broker.transactions.asking import Asking, OwnListeners
 from broker_core.broker.transactions.check_back import CheckBack, read_progress
 from broker_core.broker.transactions.check_back_plan import CheckPolicy
-from broker_core.broker.transactions.commit import BatchCommits, BatchTools
+from broker_core.broker.transactions.commit import BatchCommits
 from broker_core.broker.transactions.decision_lookup import DecisionLookup
-from broker_core.broker.transactions.half import as_halves
+from broker_core.broker.transactions.half import HALF_QUEUE, as_halves
 from broker_core.broker.transactions.half_blocks import BLOCK_ROWS
-from broker_core.broker.transactions.op import OP_QUEUE, SettledHalves
+from broker_core.broker.transactions.history import CommitRequest
+from broker_core.broker.transactions.ownership import NOBODY_ELSE, Caller
 from broker_core.broker.transactions.settle import (
     APPEND_BYTES,
     APPEND_ROWS,
     HalfSettler,
     SettledElsewhereError,
 )
-from broker_core.codec.ids import UniqueIds
+from broker_core.broker.transactions.tools import BatchTools
+from broker_core.codec.ids import MAKER_CHARS, UniqueIds
+from broker_core.codec.legal_names import check_group
 from broker_core.codec.message import message_properties, single_message
 from broker_core.codec.property_names import (
     BATCH_TOPIC,
     DISCARD_TOPIC,
+    HALF_BLOCK,
     HALF_TOPIC,
     OP_TOPIC,
+    PREPARED_BY,
     PRODUCER_GROUP,
     REAL_QUEUE_ID,
     REAL_TOPIC,
     TRANSACTION_ID,
     TRANSACTION_PREPARED,
+    UNIQ_KEY,
 )
-from broker_core.errors import (
-    BrokerError,
-    IllegalTransitionError,
-    TransactionError,
-    UnknownTransactionError,
-)
+from broker_core.errors import IllegalTransitionError, UnknownTransactionError
 from broker_core.store.batch import Batch
 from broker_core.types import HalfMessage, LocalTransactionState, LogicalOffset, PhysicalOffset
 
@@ -75,11 +80,16 @@ if TYPE_CHECKING:
     )
 
 _DELIVERY_INTERVAL_MS = 1000
+log = logging.getLogger(__name__)
 TOPICS = (HALF_TOPIC, OP_TOPIC, BATCH_TOPIC, DISCARD_TOPIC)
 
 
 class Transactions:
-    """The transactions of one store. Not thread-safe; each process may have its own."""
+    """The transactions of one store. Not thread-safe; each process may have its own.
+
+    Whoever opened the store's files may do everything; `asked_by` makes the view of a server's
+    caller. `runs_services` False leaves check-back and delayed delivery to a server's clock.
+    """
 
     def __init__(
         self,
@@ -93,6 +103,7 @@ class Transactions:
         append_bytes: int = APPEND_BYTES,
         block_rows: int = BLOCK_ROWS,
     ) -> None:
+        self.runs_services = True
         self._reader = reader
         self._writer = writer
         self._catalog = catalog
@@ -105,23 +116,31 @@ class Transactions:
             HalfSettler(
                 reader, writer, clock_ms, append_rows=append_rows, append_bytes=append_bytes
             ),
-            lambda: read_progress(reader.root).half_offset,
+            lambda: read_progress(reader),
             clock_ms,
             block_rows,
         )
         self._commits = BatchCommits(self._tools)
-        self._listeners: dict[str, TransactionListener] = {}
+        self._caller = NOBODY_ELSE
+        self._own_listeners = OwnListeners()
+        self._asking: Asking = self._own_listeners
         self._unique_ids = UniqueIds()
-        self._turn = 0
+        self._turns = count()
         self._delivery = DelayedDelivery(reader, writer, catalog, self._tools.journal, clock_ms)
         self._last_round_ms: int | None = None
         self._last_delivery_ms: int | None = None
+
+    def asked_by(self, caller: Caller) -> Transactions:
+        """Return these transactions as a caller sees them: what is not theirs they can't settle."""
+        view = copy(self)
+        view._caller = caller
+        return view
 
     # Batches
 
     def is_batch_decided(self, batch: BatchRef) -> bool:
         """Return True if a batch, or a later one of its owner, is decided and needs no work."""
-        return self._commits.is_decided(batch)
+        return self._commits.is_decided(batch, self._caller.user)
 
     def prepare_batch(
         self,
@@ -139,7 +158,9 @@ class Transactions:
         """
         self._require_topics()
         stored = replace(messages, store_host=self._writer.settings.store_host)
-        return self._commits.prepare(batch, attempt, stored, is_first=is_first, flush=flush)
+        return self._commits.prepare(
+            batch, attempt, stored, user=self._caller.user, is_first=is_first, flush=flush
+        )
 
     def prepare_records(
         self,
@@ -152,7 +173,9 @@ class Transactions:
     ) -> Prepared:
         """Store messages as `prepare_batch` does; these came encoded, from another machine."""
         self._require_topics()
-        return self._commits.prepare(batch, attempt, records, is_first=is_first, flush=flush)
+        return self._commits.prepare(
+            batch, attempt, records, user=self._caller.user, is_first=is_first, flush=flush
+        )
 
     def commit_batch(
         self,
@@ -162,30 +185,42 @@ class Transactions:
         run: str = "",
         keep: bool = True,
         flush: str | None = None,
+        fingerprint: str = "",
+        conflict: str = "refuse",
+        previous: int | None = None,
     ) -> BatchOutcome:
         """Commit what some attempts prepared; once, however often it is asked for.
 
         When it returns, all of it is visible. `keep` False: this batch will not be asked for again
-        once this returns. IllegalTransitionError if part of it was rolled back in between.
+        once this returns. IllegalTransitionError if part of it was rolled back in between;
+        history.py says what `fingerprint`, `conflict` and `previous` do.
         """
-        outcome = self._commits.commit(batch, receipts, run=run, keep=keep, flush=flush)
-        # Not part of the commit. An embedded broker has no thread that could run services by the
-        # clock, and a store that only a Spark query writes to must be looked after too.
-        self._run_due_services()
+        request = CommitRequest(run, keep, fingerprint, conflict, previous)
+        outcome = self._commits.commit(batch, receipts, request, self._caller, flush=flush)
+        if self.runs_services:
+            self._run_due_services()
         return outcome
 
     def abort_batch(
-        self, batch: BatchRef, receipts: Sequence[Receipt], *, flush: str | None = None
+        self,
+        batch: BatchRef,
+        receipts: Sequence[Receipt],
+        *,
+        flush: str | None = None,
     ) -> None:
         """Roll back what some attempts prepared; a batch that is committed stays committed."""
-        self._commits.abort(batch, receipts, flush=flush)
+        self._commits.abort(batch, receipts, self._caller, flush=flush)
 
     def keep_decisions(self, physical_offset: int) -> None:
-        """Append again the decisions that are still needed from a part of the log to be deleted."""
-        needed = self._tools.journal.needed(physical_offset)
-        if needed:
-            host = self._writer.settings.store_host
-            self._writer.append(self._tools.journal.records(needed, self._clock_ms(), host))
+        """Save what is still needed of a part of the log that is about to be deleted.
+
+        Decisions that name half messages there are finished, open half messages of single
+        transactions are put back, and the newest decision of each stream is appended again.
+        """
+        self._check_back.rescue(physical_offset)
+        carried = self._tools.journal.carried(physical_offset)
+        if carried:
+            self._writer.append(Batch.join(carried))
 
     # Single messages
 
@@ -201,18 +236,18 @@ class Transactions:
         queue_id: int | None = None,
     ) -> HalfMessage:
         """Append one half message for a producer group; `end` settles it."""
+        check_group(group)
         self._require_topics()
         config = self._catalog.config(topic)
-        self._turn += 1
-        queue = self._turn % config.write_queues if queue_id is None else queue_id
+        queue = next(self._turns) % config.write_queues if queue_id is None else queue_id
         key = self._unique_ids.make(1, self._clock_ms()).tobytes().decode("ascii")
         stored = message_properties(topic, key, tags=tags, keys=keys, properties=properties)
         stored |= {TRANSACTION_PREPARED: "true", PRODUCER_GROUP: group, TRANSACTION_ID: key}
         message = single_message(topic, queue, body, stored, self._clock_ms())
         host = self._writer.settings.store_host
-        # Read before the append: op messages before this offset can't be about this one.
-        since = self._reader.queue_range(OP_TOPIC, OP_QUEUE)[1]
-        placed = self._writer.append(replace(as_halves(message), store_host=host))
+        placed = self._writer.append(
+            replace(as_halves(message, self._caller.user), store_host=host)
+        )
         return HalfMessage(
             topic,
             queue,
@@ -220,64 +255,79 @@ class Transactions:
             group,
             LogicalOffset(int(placed.queue_offsets[0])),
             PhysicalOffset(int(placed.physical_offsets[0])),
-            LogicalOffset(since),
         )
 
     def end(self, half: HalfMessage, state: LocalTransactionState) -> None:
         """Commit a half message or roll it back; UNKNOWN leaves it to check-back.
 
-        UnknownTransactionError if it is none of the group's, IllegalTransitionError if it is
-        settled already: committed, rolled back or given up.
+        UnknownTransactionError if the handle is none of a half message that the caller prepared,
+        IllegalTransitionError if it is settled already: committed, rolled back or given up.
         """
         self._require_half(half)
         if state is LocalTransactionState.UNKNOWN:
             return
         offsets = np.array([half.half_offset], dtype=np.int64)
-        settled = SettledHalves(self._reader, half.since)
         settler = self._tools.settler
         is_commit = state is LocalTransactionState.COMMIT
         settlement = next(settler.commits(offsets)) if is_commit else settler.settlement(offsets)
         try:
-            settler.settle(settlement, settled)
+            settler.settle(settlement, self._tools.settled())
         except SettledElsewhereError as error:
             message = (
                 f"Transaction {half.transaction_id} of group {half.group} can't {state.value}: "
-                f"half message {half.half_offset} is decided already, or was given up."
+                f"half message {half.half_offset} is decided already, was given up, or was taken "
+                "over by the check-back of another broker."
             )
             raise IllegalTransitionError(message) from error
 
     def _require_half(self, half: HalfMessage) -> None:
-        """Raise unless a handle is that of a half message which this broker may settle."""
-        where = f"half message {half.half_offset} at physical offset {half.physical_offset}"
-        try:
-            record = self._reader.record_at(half.physical_offset)
-        except BrokerError as error:
-            message = f"There is no {where}: {error}"
-            raise UnknownTransactionError(message) from error
-        found = (record.topic, record.queue_offset, record.property_map.get(PRODUCER_GROUP))
-        if found != (HALF_TOPIC, half.half_offset, half.group):
-            message = (
-                f"There is no {where} of group {half.group}: message {record.queue_offset} of "
-                f"{record.topic}, group {found[2]}, lies there."
-            )
-            raise UnknownTransactionError(message)
-        if half.half_offset < self._tools.checked_to():
-            # Passed by check-back without an op message: Apache's broker put it back as a copy,
-            # and asks about that one.
-            settled = SettledHalves(self._reader, half.since)
-            if not settled.are_settled(np.array([half.half_offset])).any():
-                message = f"Check-back of another broker took over {where}; it answers for it now."
-                raise IllegalTransitionError(message)
+        """Raise unless a handle is, in every field, that of a half message the caller may end.
+
+        The record decides, found by its number in the half queue: what lies at an offset of the
+        log that a client names may be the inside of a message. All refusals say the same.
+        """
+        caller = self._caller
+        record = self._half_at(half.half_offset)
+        if record is not None:
+            properties = record.property_map
+            by = properties.get(PREPARED_BY, "")
+            is_single = HALF_BLOCK not in properties and self._is_of_no_batch(record)
+            may_end = caller.is_admin or caller.may_settle(by)
+            if is_single and may_end and _handle(record) == half:
+                caller.require_topics([half.topic])
+                return
+        message = (
+            f"There is no half message {half.half_offset} at physical offset "
+            f"{half.physical_offset} of group {half.group} for topic {half.topic} that this user "
+            "prepared."
+        )
+        raise UnknownTransactionError(message)
+
+    def _half_at(self, offset: int) -> Record | None:
+        """Return the half message with a number; None if there is none."""
+        start, end = self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)
+        if not start <= offset < end:
+            return None
+        entry = self._reader.entries(HALF_TOPIC, HALF_QUEUE, offset, offset + 1)[0]
+        return self._reader.record_at(int(entry["physical_offset"]))
+
+    def _is_of_no_batch(self, record: Record) -> bool:
+        key = record.property_map.get(UNIQ_KEY, "")[:MAKER_CHARS]
+        return self._tools.journal.attempt(key) is None
 
     # Services
 
     def listen(self, group: str, listener: TransactionListener) -> None:
         """Let a listener answer for a producer group's half messages when they are checked."""
-        self._listeners[group] = listener
+        self._own_listeners.listeners[group] = listener
 
-    def check_back(self) -> CheckBackReport:
-        """Look after all half messages that are open: one round, now."""
+    def check_back(self, asking: Asking | None = None) -> CheckBackReport:
+        """Look after all half messages that are open: one round, now.
+
+        `asking` reaches the listeners of a server; otherwise those of `listen` are asked.
+        """
         self._require_topics()
+        self._asking = asking or self._own_listeners
         self._last_round_ms = self._clock_ms()
         return self._check_back.round(self._last_round_ms)
 
@@ -290,13 +340,21 @@ class Transactions:
     def _run_due_services(self) -> None:
         """Run check-back and delayed delivery of the whole store, if their intervals are over.
 
-        A server runs both by the clock (service/main.py). For an embedded broker this is the only
-        time they run by themselves: its first commit, and then at most once an interval.
+        An embedded broker has no thread that could run them by the clock, and a store that only a
+        Spark query writes to must be looked after too: its first commit does it, and then at most
+        one an interval. What fails here changes no commit's answer: the batch is visible.
         """
-        if self._is_due(self._last_round_ms, self._writer.settings.transaction_check_interval_ms):
-            self.check_back()
-        if self._is_due(self._last_delivery_ms, _DELIVERY_INTERVAL_MS):
-            self.deliver_due()
+        interval_ms = self._writer.settings.transaction_check_interval_ms
+        services: list[tuple[str, int | None, int, Callable[[], object]]] = [
+            ("check_back", self._last_round_ms, interval_ms, self.check_back),
+            ("delayed_delivery", self._last_delivery_ms, _DELIVERY_INTERVAL_MS, self.deliver_due),
+        ]
+        for name, last_ms, every_ms, run in services:
+            if self._is_due(last_ms, every_ms):
+                try:
+                    run()
+                except Exception:
+                    log.warning("event=service_failed service=%s", name, exc_info=True)
 
     def _is_due(self, last_ms: int | None, interval_ms: int) -> bool:
         return last_ms is None or not 0 <= self._clock_ms() - last_ms < interval_ms
@@ -310,20 +368,31 @@ class Transactions:
             max_checks=settings.transaction_check_max,
             reserved_ms=settings.file_reserved_hours * 3_600_000,
         )
-        return CheckBack(self._tools, self._commits, policy, self._ask)
+        return CheckBack(self._tools, self._commits, policy, self._ask, self._room)
 
-    def _ask(self, offsets: NDArray[np.int64], since: int) -> None:
-        """Ask listeners about half messages that were just put back, and end them accordingly."""
+    def _room(self, group: str, user: str, topic: str) -> int:
+        """Return how many questions about half messages can be asked now."""
+        return self._asking.room(group, user, topic)
+
+    def _ask(self, offsets: NDArray[np.int64]) -> None:
+        """Ask about half messages that were just put back, and end them accordingly."""
         for frames in self._tools.settler.frames(offsets):
             for physical_offset in (frames.starts + (frames.origin or 0)).tolist():
-                self._ask_about(self._reader.record_at(physical_offset), since)
+                self._ask_about(self._reader.record_at(physical_offset))
 
-    def _ask_about(self, record: Record, since: int) -> None:
-        properties = record.property_map
-        listener = self._listeners.get(properties.get(PRODUCER_GROUP, ""))
-        if listener is not None:
-            half = half_of(record, since)
-            self.end(half, listener.check_local_transaction(half, record.plain_body, properties))
+    def _ask_about(self, record: Record) -> None:
+        half = _handle(record)
+        if half is None:
+            return
+        properties = dict(record.property_map)
+        user = properties.pop(PREPARED_BY, "")
+        try:
+            state = self._asking.ask(half, user, record.plain_body, properties)
+            self.end(half, state)
+        except Exception:
+            # One listener's error must not keep the others from being asked; a later round asks
+            # about this one again.
+            log.warning("event=check_failed group=%s", half.group, exc_info=True)
 
     def _require_topics(self) -> None:
         known = self._catalog.table().topics
@@ -332,8 +401,8 @@ class Transactions:
                 self._admin.create_topic(topic, 1, exist_ok=True)
 
 
-def half_of(record: Record, since: int) -> HalfMessage:
-    """Return the handle of a half message that was read back from the log."""
+def _handle(record: Record) -> HalfMessage | None:
+    """Return the handle of a half message that was read back from the log; None if it is none."""
     properties = record.property_map
     try:
         return HalfMessage(
@@ -343,8 +412,6 @@ def half_of(record: Record, since: int) -> HalfMessage:
             properties[PRODUCER_GROUP],
             LogicalOffset(record.queue_offset),
             PhysicalOffset(record.physical_offset),
-            LogicalOffset(since),
         )
-    except (KeyError, ValueError) as error:
-        message = f"The record at physical offset {record.physical_offset} is no half message."
-        raise TransactionError(message) from error
+    except (KeyError, ValueError):
+        return None

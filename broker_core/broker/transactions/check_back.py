@@ -36,7 +36,7 @@ from broker_core.broker.transactions.check_back_plan import (
 )
 from broker_core.broker.transactions.decision_records import stream_tag
 from broker_core.broker.transactions.half import HALF_QUEUE, give_up, put_back
-from broker_core.broker.transactions.op import OP_QUEUE, SettledHalves, listed_halves
+from broker_core.broker.transactions.op import OP_QUEUE, listed_halves
 from broker_core.broker.transactions.settle import SettledElsewhereError
 from broker_core.codec.decode import property_columns
 from broker_core.codec.fields import locate
@@ -47,6 +47,10 @@ from broker_core.codec.property_names import (
     DISCARD_TOPIC,
     HALF_TOPIC,
     OP_TOPIC,
+    PREPARED_BY,
+    PRODUCER_GROUP,
+    PROPERTY_SEPARATOR,
+    REAL_TOPIC,
     TRANSACTION_CHECK_TIMES,
     TRANSACTION_GROUP,
     TRANSACTION_PREPARED_QUEUE_OFFSET,
@@ -57,24 +61,29 @@ from broker_core.store.batch import Batch
 from broker_core.types import CheckBackReport
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
-    from broker_core.broker.transactions.commit import BatchCommits, BatchTools
+    from broker_core.broker.transactions.commit import BatchCommits
+    from broker_core.broker.transactions.decision_lookup import LoggedAttempt
     from broker_core.broker.transactions.decision_records import BatchAttempt
     from broker_core.broker.transactions.settle import Guard
+    from broker_core.broker.transactions.tools import BatchTools
     from broker_core.codec.frames import FrameBatch
-    from broker_core.types import AppendResult
+    from broker_core.store.reader import StoreReader
+    from broker_core.types import AppendResult, BatchRef
 
-Asking = Callable[["NDArray[np.int64]", int], None]
-"""Asks producers about half messages that were just put back: their offsets, and an offset of the
-op queue before which nothing can have settled them."""
-Action = Callable[["NDArray[np.int64]", int], int]
-"""Does a step to half messages, given an offset of the op queue before which nothing can have
-settled them. Returns how many it did, the first of them: what is left waits for the next round."""
+Ask = Callable[["NDArray[np.int64]"], None]
+"""Asks producers about half messages that were just put back, by their offsets."""
+Room = Callable[[str, str, str], int]
+"""Returns how many questions can be asked now, by group, user and topic (asking.py)."""
+Action = Callable[["NDArray[np.int64]"], int]
+"""Does a step to half messages. Returns how many it did, the first of them: what is left waits for
+the next round."""
 
 _COLUMNS = (
+    PRODUCER_GROUP,
+    PREPARED_BY,
+    REAL_TOPIC,
     UNIQ_KEY,
     TRANSACTION_CHECK_TIMES,
     CHECK_IMMUNITY_TIME,
@@ -97,7 +106,12 @@ class CheckBack:
     """Rounds over the open half messages of one store. Not thread-safe."""
 
     def __init__(
-        self, tools: BatchTools, commits: BatchCommits, policy: CheckPolicy, ask: Asking
+        self,
+        tools: BatchTools,
+        commits: BatchCommits,
+        policy: CheckPolicy,
+        ask: Ask,
+        room: Room,
     ) -> None:
         self._tools = tools
         self._reader = tools.reader
@@ -106,22 +120,25 @@ class CheckBack:
         self._commits = commits
         self._policy = policy
         self._ask = ask
+        self._room = room
 
     def round(self, now_ms: int) -> CheckBackReport:
         """Look at everything that is open, and do what can be done about it now."""
         # Progress and ops are read without the lock. That is safe: a half message that is settled
         # after this look is seen by the append that would settle it again.
-        progress = read_progress(self._reader.root)
+        progress = read_progress(self._reader)
         start, end = self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)
         ops = self._listing(progress.op_offset)
         first = max(start, progress.half_offset)
-        halves = self._open_halves(open_offsets(first, end, ops.listed), ops.listed)
-        steps = plan(halves, now_ms, self._policy)
+        names = _Names()
+        halves = self._open_halves(open_offsets(first, end, ops.listed), ops.listed, names)
+        room = [self._room(*producer) for producer in names.producers]
+        steps = plan(halves, now_ms, self._policy, room)
         done = np.zeros(len(halves), dtype=np.bool_)
         for step, action in self._actions().items():
             rows = np.flatnonzero(steps == step)
             if len(rows):
-                count = action(halves.offsets[rows], ops.end)
+                count = action(halves.offsets[rows])
                 done[rows[:count]] = True
         waiting = halves.offsets[~done]
         self._save(advance(end, ops.end, waiting, ops.listed, ops.listing), progress)
@@ -133,6 +150,27 @@ class CheckBack:
             asked=counts[Step.ASK],
             given_up=counts[Step.GIVE_UP],
         )
+
+    def rescue(self, physical_offset: int) -> None:
+        """Save open half messages that lie before an offset of the log, which is to be deleted.
+
+        Decisions that name them are finished; those of single transactions are put back, uncounted.
+        Those of batches that are not decided go: their commit is refused, and prepared again.
+        """
+        progress = read_progress(self._reader)
+        start, end = self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)
+        first = max(start, progress.half_offset)
+        places = self._reader.entries(HALF_TOPIC, HALF_QUEUE, first, max(first, end))
+        end = first + int(np.searchsorted(places["physical_offset"], physical_offset))
+        if end == first:
+            return
+        ops = self._listing(progress.op_offset)
+        halves = self._open_halves(open_offsets(first, end, ops.listed), ops.listed, _Names())
+        committed = halves.offsets[halves.verdicts == Verdict.COMMITTED]
+        single = halves.offsets[halves.verdicts == Verdict.UNKNOWN]
+        self._finish(committed)
+        for _ in self._settle(single, partial(self._put_back, checks=0)):
+            pass
 
     # Looking
 
@@ -150,9 +188,11 @@ class CheckBack:
         listing = np.concatenate([nothing, *(ops for _, ops in found)])
         return _Listing(first, end, listed, listing)
 
-    def _open_halves(self, offsets: NDArray[np.int64], settled: NDArray[np.int64]) -> OpenHalves:
+    def _open_halves(
+        self, offsets: NDArray[np.int64], settled: NDArray[np.int64], names: _Names
+    ) -> OpenHalves:
         """Read what the plan needs to know of open half messages."""
-        parts = [self._columns(frames, settled) for frames in self._settler.frames(offsets)]
+        parts = [self._columns(frames, settled, names) for frames in self._settler.frames(offsets)]
         return OpenHalves(
             *(
                 np.concatenate([part[column] for part in parts] or [offsets[:0]])
@@ -161,47 +201,61 @@ class CheckBack:
         )
 
     def _columns(
-        self, frames: FrameBatch, settled: NDArray[np.int64]
+        self, frames: FrameBatch, settled: NDArray[np.int64], names: _Names
     ) -> tuple[NDArray[np.int64], ...]:
         """Return the columns of OpenHalves for some half messages, in its order."""
         found = locate(frames)
         texts = property_columns(frames, _COLUMNS)
         immunity = _numbers(texts[CHECK_IMMUNITY_TIME], NOT_IMMUNE)
         original = _numbers(texts[TRANSACTION_PREPARED_QUEUE_OFFSET], -1)
-        verdicts = self._verdicts(frames.offsets, texts[UNIQ_KEY])
+        verdicts, batches = self._verdicts(frames.offsets, texts[UNIQ_KEY], names)
         # Apache's broker puts a half message back as long as it is immune to checks. The copy
         # names its original, and what settled the original settles the copy.
         verdicts[(original >= 0) & np.isin(original, settled)] = Verdict.DROPPED
         return (
             frames.offsets,
-            found.integer("bornTimestamp").astype(np.int64),
             found.integer("storeTimestamp").astype(np.int64),
             _numbers(texts[TRANSACTION_CHECK_TIMES], 0),
             np.where(immunity == NOT_IMMUNE, NOT_IMMUNE, immunity * 1000),
             verdicts,
+            batches,
+            names.producers_of(texts),
         )
 
-    def _verdicts(self, offsets: NDArray[np.int64], keys: pa.Array) -> NDArray[np.int64]:
-        """Return what the journal says of half messages, by the attempt their keys begin with."""
+    def _verdicts(
+        self, offsets: NDArray[np.int64], keys: pa.Array, names: _Names
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return what the journal says of half messages, by the attempt their keys begin with.
+
+        The second array numbers the batches that they are of.
+        """
         coded = pc.dictionary_encode(_attempt_ids(keys).fill_null(""))
         codes = coded.indices.to_numpy()
         verdicts = np.full(len(offsets), Verdict.UNKNOWN, dtype=np.int64)
+        batches = np.full(len(offsets), -1, dtype=np.int64)
         for code, attempt_id in enumerate(coded.dictionary.to_pylist()):
-            attempt = self._journal.attempt(attempt_id)
-            if attempt is not None:
+            logged = self._journal.logged_attempt(attempt_id)
+            if logged is not None:
                 rows = codes == code
-                verdicts[rows] = self._verdicts_of(attempt, offsets[rows])
-        return verdicts
+                verdicts[rows] = self._verdicts_of(logged, offsets[rows])
+                batches[rows] = names.batch(logged.attempt)
+        return verdicts, batches
 
-    def _verdicts_of(self, attempt: BatchAttempt, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _verdicts_of(self, logged: LoggedAttempt, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return what the journal says of half messages of one attempt."""
-        found = self._journal.decision(stream_tag(attempt.batch))
-        if found is None or not found.decision.supersedes(attempt.batch):
+        attempt = logged.attempt
+        found = self._journal.decision(stream_tag(attempt.batch), attempt.user)
+        if found is None:
             return np.full(len(offsets), Verdict.UNDECIDED, dtype=np.int64)
         # A decision that is done settled all that it named: what is still open is not of it.
-        is_unfinished = found.decision.batch == attempt.batch and not found.decision.is_done
-        is_named = found.decision.names(offsets) & is_unfinished
-        return np.where(is_named, Verdict.COMMITTED, Verdict.DROPPED)
+        is_named = found.decision.names(offsets) & (not found.decision.is_done)
+        # Prepared behind the decision: it may yet be written all the same (history.py, `conflict`).
+        is_late = (
+            found.decision.supersedes(attempt.batch)
+            and logged.physical_offset < found.physical_offset
+        )
+        otherwise = Verdict.DROPPED if is_late else Verdict.UNDECIDED
+        return np.where(is_named, Verdict.COMMITTED, otherwise)
 
     # Doing
 
@@ -213,29 +267,28 @@ class CheckBack:
             Step.GIVE_UP: self._give_up,
         }
 
-    def _finish(self, offsets: NDArray[np.int64], since: int) -> int:
+    def _finish(self, offsets: NDArray[np.int64]) -> int:
         """Finish the decisions that name these; each settles all that it names."""
-        del since
         for frames in self._settler.frames(offsets):
             keys = property_columns(frames, [UNIQ_KEY])[UNIQ_KEY]
             for attempt_id in pc.unique(_attempt_ids(keys)).to_pylist():
                 attempt = self._journal.attempt(attempt_id)
-                found = attempt and self._journal.decision(stream_tag(attempt.batch))
+                found = attempt and self._journal.decision(stream_tag(attempt.batch), attempt.user)
                 if found and not found.decision.is_done:
                     log.info("event=batch_finished_by_check_back batch=%s", found.decision.batch)
                     self._commits.finish(found)
         return len(offsets)
 
-    def _roll_back(self, offsets: NDArray[np.int64], since: int) -> int:
+    def _roll_back(self, offsets: NDArray[np.int64]) -> int:
         """Settle half messages without a copy."""
         # Decisions are final: nothing can make these part of a batch any more. So no guard.
-        return sum(count for count, _ in self._settle(offsets, since, lambda _: []))
+        return sum(count for count, _ in self._settle(offsets, lambda _: []))
 
-    def _give_up(self, offsets: NDArray[np.int64], since: int) -> int:
+    def _give_up(self, offsets: NDArray[np.int64]) -> int:
         """Copy half messages to the discard topic."""
         log.warning("event=half_messages_given_up count=%d", len(offsets))
         guard = partial(self._require_journal_end, self._journal.end())
-        return sum(count for count, _ in self._settle(offsets, since, self._discarded, guard))
+        return sum(count for count, _ in self._settle(offsets, self._discarded, guard))
 
     def _discarded(self, offsets: NDArray[np.int64]) -> list[Batch]:
         return [
@@ -248,19 +301,19 @@ class CheckBack:
         if self._journal.end() != end:
             raise SettledElsewhereError
 
-    def _ask_about(self, offsets: NDArray[np.int64], since: int) -> int:
+    def _ask_about(self, offsets: NDArray[np.int64]) -> int:
         """Put half messages back, counted, then ask about the new ones."""
         done = 0
-        for count, placed in self._settle(offsets, since, self._put_back):
+        for count, placed in self._settle(offsets, self._put_back):
             done += count
-            self._ask(placed.queue_offsets[:count], since)
+            self._ask(placed.queue_offsets[:count])
         return done
 
-    def _put_back(self, offsets: NDArray[np.int64]) -> list[Batch]:
+    def _put_back(self, offsets: NDArray[np.int64], checks: int = 1) -> list[Batch]:
         copies = []
         for frames in self._settler.frames(offsets):
-            checks = _numbers(property_columns(frames, _COLUMNS)[TRANSACTION_CHECK_TIMES], 0)
-            counted = [{TRANSACTION_CHECK_TIMES: str(number + 1)} for number in checks.tolist()]
+            before = _numbers(property_columns(frames, _COLUMNS)[TRANSACTION_CHECK_TIMES], 0)
+            counted = [{TRANSACTION_CHECK_TIMES: str(n + checks)} for n in before.tolist()]
             to_half = Destinations.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames))
             copies.append(Batch.of_copies(put_back(frames, counted), to_half))
         return copies
@@ -268,7 +321,6 @@ class CheckBack:
     def _settle(
         self,
         offsets: NDArray[np.int64],
-        since: int,
         copies: Callable[[NDArray[np.int64]], list[Batch]],
         guard: Guard | None = None,
     ) -> Iterator[tuple[int, AppendResult]]:
@@ -277,7 +329,7 @@ class CheckBack:
         It ends early if another process settles or decides first: the next round sees what has
         changed.
         """
-        settled = SettledHalves(self._reader, since)
+        settled = self._tools.settled()
         for portion in self._settler.split(offsets):
             settlement = self._settler.settlement(portion, copies(portion))
             try:
@@ -293,7 +345,7 @@ class CheckBack:
         if reached == before:
             return
         with self._tools.writer.turn("save the progress of check-back") as parts:
-            known = read_progress(self._reader.root)
+            known = read_progress(self._reader)
             half_offset = max(known.half_offset, reached.half_offset)
             op_offset = max(known.op_offset, reached.op_offset)
             offsets = load_consumer_offsets(self._reader.root)
@@ -303,13 +355,65 @@ class CheckBack:
             config_files.persist(parts.files, self._reader.root / CONSUMER_OFFSETS_FILE, document)
 
 
-def read_progress(root: Path) -> CheckBackProgress:
-    """Return how far check-back came, ours or Apache's; 0 where it never ran."""
-    offsets = load_consumer_offsets(root)
-    return CheckBackProgress(
-        offsets.of(TRANSACTION_GROUP, HALF_TOPIC).get(HALF_QUEUE, 0),
-        offsets.of(TRANSACTION_GROUP, OP_TOPIC).get(OP_QUEUE, 0),
+class _Names:
+    """Batches and producers that a round met, numbered in the order of their first mention."""
+
+    def __init__(self) -> None:
+        self._batches: dict[tuple[BatchRef, str], int] = {}
+        self._producers: dict[tuple[str, str, str], int] = {}
+
+    @property
+    def producers(self) -> list[tuple[str, str, str]]:
+        """All producers: group, user and topic."""
+        return list(self._producers)
+
+    def batch(self, attempt: BatchAttempt) -> int:
+        """Return the number of an attempt's batch."""
+        return self._batches.setdefault((attempt.batch, attempt.user), len(self._batches))
+
+    def producers_of(self, texts: Mapping[str, pa.Array]) -> NDArray[np.int64]:
+        """Return the number of each half message's producer."""
+        columns = [texts[name].fill_null("") for name in (PRODUCER_GROUP, PREPARED_BY, REAL_TOPIC)]
+        # A property's value never holds this separator, so the three can be told apart again.
+        coded = pc.dictionary_encode(pc.binary_join_element_wise(*columns, PROPERTY_SEPARATOR))
+        numbers = np.array([self._producer(text) for text in coded.dictionary.to_pylist()])
+        found: NDArray[np.int64] = numbers.astype(np.int64)[coded.indices.to_numpy()]
+        return found
+
+    def _producer(self, text: str) -> int:
+        group, user, topic = text.split(PROPERTY_SEPARATOR)
+        return self._producers.setdefault((group, user, topic), len(self._producers))
+
+
+def read_progress(reader: StoreReader) -> CheckBackProgress:
+    """Return how far check-back came, ours or Apache's; 0 where it never ran.
+
+    A progress behind the end of its queue is damage: it is told and not believed, for everything
+    before it would count as settled.
+    """
+    offsets = load_consumer_offsets(reader.root)
+    found = [
+        _believable(reader, topic, queue_id, offsets.of(TRANSACTION_GROUP, topic).get(queue_id, 0))
+        for topic, queue_id in ((HALF_TOPIC, HALF_QUEUE), (OP_TOPIC, OP_QUEUE))
+    ]
+    if None in found:
+        return CheckBackProgress(0, 0)
+    return CheckBackProgress(*(offset for offset in found if offset is not None))
+
+
+def _believable(reader: StoreReader, topic: str, queue_id: int, offset: int) -> int | None:
+    """Return an offset of check-back if its queue has it, else None."""
+    end = reader.queue_range(topic, queue_id)[1]
+    if 0 <= offset <= end:
+        return offset
+    log.warning(
+        "event=check_back_progress_ignored topic=%s offset=%d queue_end=%d file=%s",
+        topic,
+        offset,
+        end,
+        CONSUMER_OFFSETS_FILE,
     )
+    return None
 
 
 def _attempt_ids(keys: pa.Array) -> pa.Array:

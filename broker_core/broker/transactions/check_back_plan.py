@@ -4,16 +4,21 @@ check_back.py reads the values and carries the steps out.
 
 RocketMQ asks the producer of a half message that stays open: after `transactionTimeOut`, then every
 `transactionCheckInterval`, at most `transactionCheckMax` times; then the message is given up. Each
-time it is asked about, it is put back as a new half message that carries the count.
+time it is asked about, it is put back as a new half message that carries the count. Unlike there,
+a check that could reach nobody is not made and does not count: such a message waits until its
+group has a listener, or as long as messages are kept (`fileReservedTime`).
 
 Half messages of a batch (decision_records.py) are different: the log itself knows what becomes of
 them. As long as their batch is not decided they may be part of one that is still being prepared, so
-they are given `batch_patience_ms`, and as many checks after that as any other; then they are given
-up too, without having been put back.
+they are given `batch_patience_ms` since anything was last prepared for that batch, and as many
+checks after that as any other; then they are given up too, without having been put back.
+
+All times are the broker's own: when it stored a message, not when the sender says it was born.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -61,43 +66,64 @@ class OpenHalves:
     """Open half messages in the order of their offsets; one element each.
 
     `immunity_ms` is the message's own time before the first check, NOT_IMMUNE if it has none.
+    `batches` and `producers` number the batches they are of, and those who can be asked about
+    them; -1 for none.
     """
 
     offsets: NDArray[np.int64]
-    born_ms: NDArray[np.int64]
     stored_ms: NDArray[np.int64]
     checks: NDArray[np.int64]
     immunity_ms: NDArray[np.int64]
     verdicts: NDArray[np.int64]
+    batches: NDArray[np.int64]
+    producers: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.offsets)
 
 
-def plan(halves: OpenHalves, now_ms: int, policy: CheckPolicy) -> NDArray[np.int8]:
-    """Return the step to take with each half message."""
-    age = now_ms - halves.born_ms
+def plan(
+    halves: OpenHalves, now_ms: int, policy: CheckPolicy, room: Sequence[int]
+) -> NDArray[np.int8]:
+    """Return the step to take with each half message.
+
+    `room` has, for each producer, how many questions it can be asked now.
+    """
+    age = now_ms - halves.stored_ms
     steps = np.full(len(halves), Step.WAIT, dtype=np.int8)
     unknown = halves.verdicts == Verdict.UNKNOWN
     undecided = halves.verdicts == Verdict.UNDECIDED
 
     # Put back by the last round: its producer has an interval to answer.
-    is_asked = (halves.checks > 0) & (now_ms - halves.stored_ms < policy.interval_ms)
+    is_asked = (halves.checks > 0) & (age >= 0) & (age < policy.interval_ms)
     has_immunity = halves.immunity_ms != NOT_IMMUNE
     patience = np.where(has_immunity, halves.immunity_ms, policy.timeout_ms)
-    # A birth in the future is a clock gone wrong: RocketMQ asks at once.
-    is_young = (age >= 0) & (age <= patience)
-    steps[unknown & ~is_young & ~is_asked] = Step.ASK
-    steps[unknown & (halves.checks >= policy.max_checks) & ~is_asked] = Step.GIVE_UP
+    # Stored in the future: the clock was set back since. RocketMQ asks at once.
+    is_young = (halves.checks == 0) & (age >= 0) & (age <= patience)
+    is_due = unknown & ~is_young & ~is_asked
+    for producer, count in enumerate(room):
+        steps[np.flatnonzero(is_due & (halves.producers == producer))[:count]] = Step.ASK
+    steps[is_due & (halves.checks >= policy.max_checks)] = Step.GIVE_UP
 
     # Counted in time, since half messages of a batch are not put back and carry no count.
     limit = policy.batch_patience_ms + policy.max_checks * policy.interval_ms
-    steps[undecided & (age > limit)] = Step.GIVE_UP
-    steps[(unknown | undecided) & (age > policy.reserved_ms)] = Step.GIVE_UP
+    silent = now_ms - heard_ms(halves)
+    steps[undecided & (silent > limit)] = Step.GIVE_UP
+    steps[unknown & (age > policy.reserved_ms)] = Step.GIVE_UP
 
     steps[halves.verdicts == Verdict.COMMITTED] = Step.FINISH
     steps[halves.verdicts == Verdict.DROPPED] = Step.ROLL_BACK
     return steps
+
+
+def heard_ms(halves: OpenHalves) -> NDArray[np.int64]:
+    """Return when anything was last stored for the batch of each half message."""
+    if not (halves.batches >= 0).any():
+        return halves.stored_ms
+    latest = np.full(int(halves.batches.max()) + 2, np.iinfo(np.int64).min, dtype=np.int64)
+    # -1, of no batch, is the last element; nobody looks at it.
+    np.maximum.at(latest, halves.batches, halves.stored_ms)
+    return np.where(halves.batches >= 0, latest[halves.batches], halves.stored_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,18 +14,18 @@ the next commit of the same owner, or check-back. Two may finish at once; each a
 the store's lock that no other has settled its half messages.
 
 A batch is decided under the lock too: no decision of its owner is as new, and none of its half
-messages was rolled back since it was prepared. A repeat changes nothing and rolls back what it
-brought along. Cost is linear in the batch and in what was settled since it was prepared, whatever
-the store holds.
+messages was rolled back since it was prepared. What a caller may decide at all is ownership.py's
+to say. A repeat changes nothing and rolls back what it brought along. Cost is linear in the batch
+and in what was settled since the last round of check-back, whatever the store holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -33,50 +33,42 @@ from broker_core.broker.transactions.decision_lookup import LoggedDecision
 from broker_core.broker.transactions.decision_records import (
     BatchAttempt,
     Decision,
-    decide,
     offsets_in,
+    runs_of,
     stream_tag,
 )
 from broker_core.broker.transactions.half import HALF_QUEUE
 from broker_core.broker.transactions.half_blocks import (
-    BLOCK_ROWS,
     as_blocks,
     block_bytes,
     blocks_of,
 )
-from broker_core.broker.transactions.op import OP_QUEUE, SettledHalves
+from broker_core.broker.transactions.history import is_repeat, require_history
+from broker_core.broker.transactions.op import SettledHalves
+from broker_core.broker.transactions.ownership import Claims, check_attempt, check_batch
 from broker_core.broker.transactions.settle import SettledElsewhereError
-from broker_core.codec.property_names import HALF_TOPIC, OP_TOPIC
-from broker_core.errors import IllegalTransitionError, UnknownTransactionError
+from broker_core.codec.property_names import HALF_TOPIC
+from broker_core.errors import (
+    BatchLostError,
+    IllegalTransitionError,
+    UnknownTransactionError,
+)
 from broker_core.store.batch import Batch
 from broker_core.types import BatchOutcome, LogicalOffset, PhysicalOffset, Prepared
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.broker.transactions.decision_lookup import DecisionLookup
-    from broker_core.broker.transactions.settle import Guard, HalfSettler, Settlement
+    from broker_core.broker.transactions.history import CommitRequest
+    from broker_core.broker.transactions.ownership import Caller
+    from broker_core.broker.transactions.settle import Guard, Settlement
+    from broker_core.broker.transactions.tools import BatchTools
     from broker_core.codec.message_batch import MessageBatch
-    from broker_core.store.reader import StoreReader
-    from broker_core.store.writer import StoreWriter
     from broker_core.types import BatchRef, Receipt
 
 
-@dataclass(frozen=True)
-class BatchTools:
-    """The parts that commits and check-back share: store, journal, half messages, clock.
-
-    `checked_to` returns the half offset up to which check-back, ours or another broker's, has
-    settled or taken over half messages.
-    """
-
-    reader: StoreReader
-    writer: StoreWriter
-    journal: DecisionLookup
-    settler: HalfSettler
-    checked_to: Callable[[], int]
-    clock_ms: Callable[[], int]
-    block_rows: int = BLOCK_ROWS
+_Known = tuple[LoggedDecision | None, LoggedDecision | None]
+"""The newest decision that answers the caller, and the newest of the half messages' own user."""
 
 
 class BatchCommits:
@@ -88,12 +80,13 @@ class BatchCommits:
         self._writer = tools.writer
         self._journal = tools.journal
         self._settler = tools.settler
+        self._claims = Claims(tools.reader, tools.journal, tools.settler)
 
     # Prepare
 
-    def is_decided(self, batch: BatchRef) -> bool:
+    def is_decided(self, batch: BatchRef, user: str) -> bool:
         """Tell whether it is too late to prepare anything for a batch."""
-        found = self._journal.decision(stream_tag(batch))
+        found = self._journal.decision_for(stream_tag(check_batch(batch)), user)
         return found is not None and found.decision.supersedes(batch)
 
     def prepare(
@@ -102,32 +95,50 @@ class BatchCommits:
         attempt: str,
         messages: Batch | MessageBatch,
         *,
+        user: str,
         is_first: bool,
         flush: str | None,
     ) -> Prepared:
         """Append messages in half blocks of an attempt, with its record if these are its first."""
-        # Read before the append: op messages before this offset can't be about these halves.
-        since = self._reader.queue_range(OP_TOPIC, OP_QUEUE)[1]
+        wanted = BatchAttempt(check_batch(batch), check_attempt(attempt), user)
         if not len(messages):
             end = LogicalOffset(self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)[1])
-            return Prepared(end, end, LogicalOffset(since))
-        halves = self._blocks(messages)
+            return Prepared(end, end)
+        halves = self._blocks(messages, attempt)
         parts = [halves]
         if is_first:
-            parts.insert(0, self._records(BatchAttempt(batch, attempt)))
-        placed = self._writer.append(Batch.join(parts), flush=flush)
+            parts.insert(0, self._records(wanted))
+        guard = partial(self._require_own_attempt, wanted, is_first=is_first)
+        # Once without the lock, to be refused early, and once under it.
+        guard()
+        placed = self._writer.append(Batch.join(parts), flush=flush, guard=guard)
         first = int(placed.queue_offsets[len(placed.queue_offsets) - len(halves)])
-        return Prepared(
-            LogicalOffset(first), LogicalOffset(first + len(halves)), LogicalOffset(since)
-        )
+        return Prepared(LogicalOffset(first), LogicalOffset(first + len(halves)))
 
-    def _blocks(self, messages: Batch | MessageBatch) -> Batch:
+    def _require_own_attempt(self, wanted: BatchAttempt, *, is_first: bool) -> None:
+        """Raise if an attempt's id is another batch's or user's, or is not known though it must be.
+
+        An id belongs to one user and one batch for ever: check-back believes it.
+        """
+        known = self._journal.attempt(wanted.id)
+        if known == wanted or (known is None and is_first):
+            return
+        what = "is not known" if known is None else "is taken"
+        message = (
+            f"Attempt {wanted.id} at {wanted.batch} {what}. Nothing was written; begin again with "
+            "an id of its own."
+        )
+        raise UnknownTransactionError(message)
+
+    def _blocks(self, messages: Batch | MessageBatch, attempt: str) -> Batch:
         """Return half blocks that hold these messages, encoded already or not."""
         settings, rows = self._writer.settings, self._tools.block_rows
         if isinstance(messages, Batch):
-            return as_blocks(messages, block_bytes(settings), rows)
+            return as_blocks(messages, block_bytes(settings), rows, attempt=attempt)
         limit = settings.max_message_bytes
-        return blocks_of(messages, block_bytes(settings), rows, max_message_bytes=limit)
+        return blocks_of(
+            messages, block_bytes(settings), rows, max_message_bytes=limit, attempt=attempt
+        )
 
     # Decide
 
@@ -135,47 +146,89 @@ class BatchCommits:
         self,
         batch: BatchRef,
         receipts: Sequence[Receipt],
+        request: CommitRequest,
+        caller: Caller,
         *,
-        run: str,
-        keep: bool,
         flush: str | None,
     ) -> BatchOutcome:
-        """Commit what the receipts stand for, unless this batch or a later one is committed.
+        """Commit what the receipts stand for, unless this very batch is committed.
 
         IllegalTransitionError if some of it has been rolled back since it was prepared: then
-        nothing is committed, and the batch must be prepared again.
+        nothing is committed, and the batch must be prepared again. BatchConflictError and
+        BatchGapError if the stream's history does not fit.
         """
         # Lets go of what was deleted since the last batch: as long as it is mapped, it takes space.
         self._reader.refresh()
-        wanted = decide(batch, receipts, run, keep=keep)
+        tag = stream_tag(check_batch(batch))
+        wanted: Decision | None = None
         while True:
-            newest = self._journal.decision(wanted.tag)
-            if newest is not None and newest.decision.supersedes(batch):
-                self._repeat(newest, wanted, flush)
+            newest = self._journal.decision_for(tag, caller.user)
+            if newest is not None and is_repeat(newest.decision, batch, request):
+                self._repeat(newest, self._brought(batch, receipts, caller), flush)
                 return BatchOutcome(is_repeat=True, run=newest.decision.run)
-            if newest is not None and not newest.decision.is_done:
+            require_history(newest, batch, request)
+            wanted = wanted or self._wanted(batch, receipts, request, caller)
+            own = self._journal.decision(tag, wanted.user)
+            if own is not None and not own.decision.is_done:
                 # An earlier batch comes first: the newest decision must be all that is open.
-                self.finish(newest, flush=flush)
+                self.finish(own, flush=flush)
                 continue
-            if not wanted.count:
+            if not wanted.count and not (request.fingerprint and request.keep):
                 # An empty batch leaves no trace in the log.
-                return BatchOutcome(is_repeat=False, run=run)
+                return BatchOutcome(is_repeat=False, run=request.run)
             try:
-                self._decide(wanted, newest, flush)
+                self._decide(wanted, (newest, own), caller, flush)
             except SettledElsewhereError:
                 continue
-            return BatchOutcome(is_repeat=False, run=run)
+            return BatchOutcome(is_repeat=False, run=request.run)
 
-    def _decide(self, wanted: Decision, newest: LoggedDecision | None, flush: str | None) -> None:
+    def _wanted(
+        self,
+        batch: BatchRef,
+        receipts: Sequence[Receipt],
+        request: CommitRequest,
+        caller: Caller,
+    ) -> Decision:
+        """Return the decision that a caller asks for, in the name of who prepared it."""
+        claim = self._claims.claim(batch, receipts, caller)
+        return Decision(
+            batch,
+            request.run,
+            runs_of(claim.offsets),
+            keep=request.keep,
+            user=claim.owner,
+            fingerprint=request.fingerprint,
+        )
+
+    def _brought(
+        self, batch: BatchRef, receipts: Sequence[Receipt], caller: Caller
+    ) -> NDArray[np.int64]:
+        """Return the half messages that a repeat brought along, nothing if they are not there.
+
+        Those that it was decided with may be gone with the log; the answer is the same.
+        """
+        try:
+            return self._claims.claim(batch, receipts, caller).offsets
+        except UnknownTransactionError:
+            return np.zeros(0, dtype=np.int64)
+
+    def _decide(self, wanted: Decision, known: _Known, caller: Caller, flush: str | None) -> None:
         """Append the decision with the first copies and ops of what it names, then the rest.
 
-        SettledElsewhereError, with nothing written, if `newest` is not the owner's newest any more.
+        SettledElsewhereError, with nothing written, if a decision came that is not `known`.
         """
-        settled = SettledHalves(self._reader, wanted.since)
+        settled = self._tools.settled()
+        wanted = replace(wanted, since=settled.since)
         named = offsets_in(wanted.ranges)
+        if not len(named):
+            # An empty batch is noted too, so that the next one finds no gap before it.
+            guard = partial(self._require_newest, wanted.tag, known, wanted.user, caller)
+            done = self._records(replace(wanted, is_done=True))
+            self._writer.append(done, flush=flush, guard=guard)
+            return
         # Once without the lock, to be refused before the copies are made, and once under it.
         self._require_open(wanted, named, settled)
-        guard = partial(self._require_decidable, wanted, named, settled, newest)
+        guard = partial(self._require_decidable, wanted, named, settled, known, caller)
         with closing(self._settler.commits(named)) as settlements:
             first = next(settlements)
             placed = self._settler.settle(
@@ -199,33 +252,31 @@ class BatchCommits:
         wanted: Decision,
         named: NDArray[np.int64],
         settled: SettledHalves,
-        newest: LoggedDecision | None,
+        known: _Known,
+        caller: Caller,
     ) -> None:
         """Raise unless a batch may be decided now. Runs under the store's lock."""
         settled.refresh()
         self._require_open(wanted, named, settled)
-        self._require_newest(wanted.tag, newest)
+        self._require_newest(wanted.tag, known, wanted.user, caller)
 
-    def _require_newest(self, tag: str, newest: LoggedDecision | None) -> None:
+    def _require_newest(self, tag: str, known: _Known, user: str, caller: Caller) -> None:
         """Raise SettledElsewhereError if a decision came since. Runs under the store's lock."""
-        if self._journal.decision(tag) != newest:
+        found = (
+            self._journal.decision_for(tag, caller.user),
+            self._journal.decision(tag, user),
+        )
+        if found != known:
             raise SettledElsewhereError
 
     def _require_open(
         self, wanted: Decision, named: NDArray[np.int64], settled: SettledHalves
     ) -> None:
-        """Raise unless all half messages that are named are there, and open."""
-        start, end = self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)
-        if int(named.min()) < start or int(named.max()) >= end:
-            message = (
-                f"{wanted.batch} can't be committed: the half queue holds {start} to {end}, but "
-                f"half messages {int(named.min())} to {int(named.max())} were prepared for it. "
-                "Prepare it again."
-            )
-            raise UnknownTransactionError(message)
+        """Raise unless all half messages that are named are open."""
         # Apache's check-back puts a half message back as a copy and writes no op message for the
-        # original: only its progress tells that it has taken over what lies before.
-        is_settled = settled.are_settled(named) | (named < self._tools.checked_to())
+        # original: only its progress tells that it has taken over what lies before. So does ours
+        # where it has come further since `settled` was made.
+        is_settled = settled.are_settled(named) | (named < self._tools.progress().half_offset)
         if is_settled.any():
             message = (
                 f"{wanted.batch} can't be committed: {int(is_settled.sum())} of its {len(named)} "
@@ -237,13 +288,19 @@ class BatchCommits:
     # Finish
 
     def finish(self, found: LoggedDecision, *, flush: str | None = None) -> None:
-        """Make all that a decision names visible, as far as it is not, and note that it is done."""
+        """Make all that a decision names visible, as far as it is not, and note that it is done.
+
+        BatchLostError, once, if some of its half messages are gone.
+        """
         decision = found.decision
         while not self._is_done(decision):
-            settled = SettledHalves(self._reader, decision.since)
             named = offsets_in(decision.ranges)
+            settled = SettledHalves(self._reader, decision.since, int(named.min(initial=0)))
             left = named[~settled.are_settled(named)]
+            gone = left < self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)[0]
             try:
+                if gone.any():
+                    self._lose(decision, left[~gone], int(gone.sum()), found, flush)
                 if not len(left):
                     self._settler.settle(
                         self._settler.settlement(left),
@@ -258,11 +315,37 @@ class BatchCommits:
             except SettledElsewhereError:
                 continue
 
+    def _lose(
+        self,
+        decision: Decision,
+        left: NDArray[np.int64],
+        gone: int,
+        found: LoggedDecision,
+        flush: str | None,
+    ) -> NoReturn:
+        """Make visible what is left of a decision, note that it is done, and tell the loss."""
+        settled = self._tools.settled()
+        if len(left):
+            copied = self._settler.copied(left, found.physical_offset)
+            with closing(self._settler.commits(left, copied)) as settlements:
+                self._complete(decision, settlements, len(left), settled, flush)
+        else:
+            nothing = self._settler.settlement(left)
+            done = self._done_if(decision, is_done=True)
+            self._settler.settle(nothing, settled, after=done, flush=flush)
+        message = (
+            f"{decision.batch} was committed, but {gone} of its {decision.count} half messages "
+            "were deleted with the log before they were visible: they are lost. What was left is "
+            "visible now, and the next batch can be committed. Keep the log for longer "
+            "(fileReservedTime) than a batch may wait to be finished."
+        )
+        raise BatchLostError(message)
+
     def _is_done(self, decision: Decision) -> bool:
-        newest = self._journal.decision(decision.tag)
-        # A later decision says so too: none is made before the one before it is done.
+        newest = self._journal.decision(decision.tag, decision.user)
+        # Another decision says so too: none is made before the one before it is done.
         return newest is not None and (
-            newest.decision.is_done or newest.decision.batch.number > decision.batch.number
+            newest.decision.is_done or newest.decision.ranges != decision.ranges
         )
 
     def _complete(
@@ -285,31 +368,37 @@ class BatchCommits:
 
     # Roll back
 
-    def abort(self, batch: BatchRef, receipts: Sequence[Receipt], *, flush: str | None) -> None:
+    def abort(
+        self, batch: BatchRef, receipts: Sequence[Receipt], caller: Caller, *, flush: str | None
+    ) -> None:
         """Roll back what the receipts stand for, unless the batch is committed: that stays so."""
-        wanted = decide(batch, receipts, "", keep=False)
-        offsets = offsets_in(wanted.ranges)
+        tag = stream_tag(check_batch(batch))
+        newest = self._journal.decision_for(tag, caller.user)
+        if newest is not None and newest.decision.supersedes(batch):
+            self._repeat(newest, self._brought(batch, receipts, caller), flush)
+            return
+        claim = self._claims.claim(batch, receipts, caller)
         while True:
-            newest = self._journal.decision(wanted.tag)
+            newest = self._journal.decision_for(tag, caller.user)
+            own = self._journal.decision(tag, claim.owner)
             if newest is not None and newest.decision.supersedes(batch):
-                self._repeat(newest, wanted, flush)
+                self._repeat(newest, claim.offsets, flush)
                 return
-            guard = partial(self._require_newest, wanted.tag, newest)
+            guard = partial(self._require_newest, tag, (newest, own), claim.owner, caller)
             try:
-                self.roll_back(offsets, wanted.since, flush=flush, guard=guard)
+                self.roll_back(claim.offsets, self._tools.settled(), flush=flush, guard=guard)
             except SettledElsewhereError:
                 continue
             return
 
-    def _repeat(self, found: LoggedDecision, wanted: Decision, flush: str | None) -> None:
+    def _repeat(self, found: LoggedDecision, brought: NDArray[np.int64], flush: str | None) -> None:
         """Finish a batch that is decided already, and roll back what is not of it."""
         if not found.decision.is_done:
             self.finish(found, flush=flush)
-        brought = offsets_in(wanted.ranges)
         # A decision settles all that it names, so what has no op by now is not of it.
         while True:
             try:
-                self.roll_back(brought, wanted.since, flush=flush)
+                self.roll_back(brought, self._tools.settled(), flush=flush)
             except SettledElsewhereError:
                 continue
             return
@@ -317,13 +406,12 @@ class BatchCommits:
     def roll_back(
         self,
         offsets: NDArray[np.int64],
-        since: int,
+        settled: SettledHalves,
         *,
         flush: str | None = None,
         guard: Guard | None = None,
     ) -> None:
         """Settle half messages without a copy, those that are not settled already."""
-        settled = SettledHalves(self._reader, since)
         left = offsets[~settled.are_settled(offsets)]
         if len(left):
             settlement = self._settler.settlement(left)

@@ -3,13 +3,21 @@
 They lie in RMQ_SYS_TRANS_BATCH_TOPIC, queue 0, as ordinary messages, so that recovery, replication
 and Apache's broker keep them like any other. Bodies are JSON; TAGS says what they are about:
 
-    attempt   {"kind": "attempt", "owner": o, "name": n, "batch": 7, "attempt": a}      TAGS = a
-    decision  {"kind": "decision", "owner": o, "name": n, "batch": 7, "run": r,
-               "ranges": [[start, end], ...], "since": s, "keep": true}                 TAGS = o#n
-    done      {"kind": "done", "owner": o, "name": n, "batch": 7, "run": r,
+    attempt   {"kind": "attempt", "owner": o, "name": n, "batch": 7, "user": u,
+               "attempt": a}                                                            TAGS = a
+    decision  {"kind": "decision", "owner": o, "name": n, "batch": 7, "user": u, "run": r,
+               "fingerprint": f, "ranges": [[start, end], ...], "since": s,
                "keep": true}                                                            TAGS = o#n
+    done      {"kind": "done", "owner": o, "name": n, "batch": 7, "user": u, "run": r,
+               "fingerprint": f, "keep": true}                                          TAGS = o#n
 
     delivered {"kind": "delivered", "level": 3, "offset": 120}                      TAGS = delay#3
+
+`user` is who prepared the half messages (ownership.py), and then a property PREPARED_BY says it
+too; `fingerprint` tells a batch from another one with its number. Both are left out if they are
+empty, as in records of versions that did not know them. An attempt's id is made of 20 hexadecimal
+digits, the other tags have one `#`, and no owner's tag begins with `delay#`: the three kinds can't
+be mistaken for each other.
 
 An attempt is written together with its first half messages, whose unique keys all begin with its
 id. A decision names half messages by their offsets. From the moment it is in the log the batch is
@@ -37,14 +45,12 @@ from urllib.parse import quote
 import numpy as np
 
 from broker_core.codec.properties.text import format_properties
-from broker_core.codec.property_names import KEYS, TAGS, UNIQ_KEY
+from broker_core.codec.property_names import KEYS, PREPARED_BY, TAGS, UNIQ_KEY
 from broker_core.errors import CorruptRecordError
 from broker_core.types import BatchRef
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from broker_core.types import Receipt
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -55,6 +61,7 @@ class BatchAttempt:
 
     batch: BatchRef
     id: str
+    user: str = ""
 
     @property
     def tag(self) -> str:
@@ -63,7 +70,8 @@ class BatchAttempt:
 
     def body(self) -> bytes:
         """Return the record's body."""
-        return _json({"kind": "attempt", **_batch_fields(self.batch), "attempt": self.id})
+        fields = _batch_fields(self.batch, self.user)
+        return _json({"kind": "attempt", **fields, "attempt": self.id})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,8 @@ class Decision:
     since: int = 0
     keep: bool = True
     is_done: bool = False
+    user: str = ""
+    fingerprint: str = ""
 
     @property
     def tag(self) -> str:
@@ -95,15 +105,23 @@ class Decision:
         return named
 
     def supersedes(self, batch: BatchRef) -> bool:
-        """Return True if a batch comes too late: this decision is about it or a later one.
-
-        Its commit is then a repeat and changes nothing (`BatchOutcome.is_repeat`).
-        """
+        """Return True if a batch comes too late: this decision is about it or a later one."""
         return self.batch.number >= batch.number
+
+    def is_of(self, batch: BatchRef, fingerprint: str) -> bool:
+        """Return True if this decision is about the very batch that has such a fingerprint.
+
+        A number below the newest is never a repeat: what writes batches repeats its last one only.
+        Without a fingerprint, here or there, the number alone tells.
+        """
+        is_same = not (self.fingerprint and fingerprint) or self.fingerprint == fingerprint
+        return self.batch.number == batch.number and is_same
 
     def body(self) -> bytes:
         """Return the record's body."""
-        fields = {**_batch_fields(self.batch), "run": self.run, "keep": self.keep}
+        fields = {**_batch_fields(self.batch, self.user), "run": self.run, "keep": self.keep}
+        if self.fingerprint:
+            fields["fingerprint"] = self.fingerprint
         if self.is_done:
             # Without ranges: retention carries this record along for as long as its owner lives.
             return _json({"kind": "done", **fields})
@@ -128,11 +146,12 @@ class Delivered:
 
 
 JournalRecord = BatchAttempt | Decision | Delivered
+_DELAY, _ESCAPED_DELAY = "delay", "%64elay"
 
 
 def delay_tag(level: int) -> str:
     """Return the tag of records about a delay level."""
-    return f"delay#{level}"
+    return f"{_DELAY}#{level}"
 
 
 def stream_tag(batch: BatchRef) -> str:
@@ -141,7 +160,10 @@ def stream_tag(batch: BatchRef) -> str:
     >>> stream_tag(BatchRef("query:1", "to audit", 7))
     'query:1#to%20audit'
     """
-    return f"{quote(batch.owner, safe=':-')}#{quote(batch.name, safe=':-')}"
+    owner = quote(batch.owner, safe=":-")
+    if owner == _DELAY:
+        owner = _ESCAPED_DELAY
+    return f"{owner}#{quote(batch.name, safe=':-')}"
 
 
 def record_properties(record: JournalRecord, unique_key: str) -> bytes:
@@ -150,7 +172,10 @@ def record_properties(record: JournalRecord, unique_key: str) -> bytes:
     keys = [record.tag]
     if isinstance(record, Decision):
         keys.append(f"{record.tag}#{record.batch.number}")
-    return format_properties({UNIQ_KEY: unique_key, KEYS: " ".join(keys), TAGS: record.tag})
+    said = {UNIQ_KEY: unique_key, KEYS: " ".join(keys), TAGS: record.tag}
+    if not isinstance(record, Delivered) and record.user:
+        said[PREPARED_BY] = record.user
+    return format_properties(said)
 
 
 def parse_body(body: bytes, physical_offset: int) -> JournalRecord:
@@ -160,9 +185,10 @@ def parse_body(body: bytes, physical_offset: int) -> JournalRecord:
         if found["kind"] == "delivered":
             return Delivered(int(found["level"]), int(found["offset"]))
         batch = BatchRef(str(found["owner"]), str(found["name"]), int(found["batch"]))
+        user = str(found.get("user", ""))
         if found["kind"] == "attempt":
-            return BatchAttempt(batch, str(found["attempt"]))
-        is_done = found["kind"] == "done"
+            return BatchAttempt(batch, str(found["attempt"]), user)
+        is_done = {"decision": False, "done": True}[found["kind"]]
         return Decision(
             batch,
             run=str(found["run"]),
@@ -170,6 +196,8 @@ def parse_body(body: bytes, physical_offset: int) -> JournalRecord:
             since=int(found.get("since", 0)),
             keep=bool(found["keep"]),
             is_done=is_done,
+            user=user,
+            fingerprint=str(found.get("fingerprint", "")),
         )
     except (ValueError, KeyError, TypeError) as error:
         message = (
@@ -177,26 +205,6 @@ def parse_body(body: bytes, physical_offset: int) -> JournalRecord:
             "Run `rocketmq-broker check` on the store."
         )
         raise CorruptRecordError(message, "", physical_offset) from error
-
-
-def decide(batch: BatchRef, receipts: Iterable[Receipt], run: str, *, keep: bool) -> Decision:
-    """Return the decision that names all that the receipts stand for, in their order."""
-    # In the order of the receipts: it becomes the order of the copies in their queues.
-    prepared = [part for receipt in receipts for part in receipt.prepared if part.end > part.start]
-    since = min((part.since for part in prepared), default=0)
-    ranges = tuple((int(part.start), int(part.end)) for part in prepared)
-    return Decision(batch, run, _joined(ranges), int(since), keep)
-
-
-def _joined(ranges: Ranges) -> Ranges:
-    """Join ranges that continue the one before them; their order stays."""
-    found: list[tuple[int, int]] = []
-    for start, end in ranges:
-        if found and found[-1][1] == start:
-            found[-1] = (found[-1][0], end)
-        else:
-            found.append((start, end))
-    return tuple(found)
 
 
 def offsets_in(ranges: Iterable[tuple[int, int]]) -> NDArray[np.int64]:
@@ -220,8 +228,9 @@ def runs_of(offsets: NDArray[np.int64]) -> Ranges:
     return tuple(zip(starts, ends, strict=True))
 
 
-def _batch_fields(batch: BatchRef) -> dict[str, Any]:
-    return {"owner": batch.owner, "name": batch.name, "batch": batch.number}
+def _batch_fields(batch: BatchRef, user: str) -> dict[str, Any]:
+    fields = {"owner": batch.owner, "name": batch.name, "batch": batch.number}
+    return {**fields, "user": user} if user else fields
 
 
 def _json(document: dict[str, Any]) -> bytes:

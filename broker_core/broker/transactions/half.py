@@ -14,7 +14,9 @@ says, with the pair before, where it will go from there.
 Half messages hold one message each here, and in stores written before half blocks. What a sink
 prepares now goes by half_blocks.py; both are unpacked by unpack.py.
 
-Half messages of other brokers, whose properties lie in any order, are understood too.
+A user who prepared a single message is named by the property PREPARED_BY, before those two; its
+copy does not have it. Half messages of other brokers, whose properties lie in any order, are
+understood too.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from broker_core.codec.property_names import (
     DISCARD_TOPIC,
     HALF_TOPIC,
     NAME_VALUE_SEPARATOR,
+    PREPARED_BY,
     PROPERTY_SEPARATOR,
     REAL_QUEUE_ID,
     REAL_TOPIC,
@@ -57,13 +60,14 @@ HALF_QUEUE = 0
 _JAVA_BUCKETS = 128
 
 
-def as_halves(messages: MessageBatch) -> MessageBatch:
+def as_halves(messages: MessageBatch, user: str = "") -> MessageBatch:
     """Return the half messages of a few messages whose properties say they are transactional.
 
-    Batches go by half_blocks.py.
+    `user` prepared them. Batches go by half_blocks.py.
     """
+    by = format_properties({PREPARED_BY: user}) if user else b""
     rows = zip(messages.topic_codes.tolist(), messages.queue_ids.tolist(), strict=True)
-    texts = [destination_text(messages.topics[code], queue_id) for code, queue_id in rows]
+    texts = [by + destination_text(messages.topics[code], queue_id) for code, queue_id in rows]
     to_half = Destinations.to_queue(HALF_TOPIC, HALF_QUEUE, len(messages))
     return replace(
         messages,
@@ -120,7 +124,8 @@ def read_halves(frames: FrameBatch) -> Halves:
     fields = locate(frames)
     topic, queue = _destination_values(fields)
     destinations = _destinations(frames, topic, queue)
-    return Halves(fields, destinations, _without_destination(fields, topic, queue))
+    properties = _without_user(fields, _without_destination(fields, topic, queue))
+    return Halves(fields, destinations, properties)
 
 
 def real_destinations(fields: RecordFields) -> Destinations:
@@ -217,6 +222,20 @@ def _without_destination(fields: RecordFields, topic: Spans, queue: Spans) -> Sp
         pa.scalar(b"", type=pa.binary()),
     )
     return spans_of(joined)
+
+
+def _without_user(fields: RecordFields, properties: Spans) -> Spans:
+    """Return properties texts without PREPARED_BY: readers of a topic need not know the user."""
+    (named,) = find_values(fields.properties, [PREPARED_BY])
+    if not named.lengths.any():
+        return properties
+    # Only single messages have it, so these are few.
+    texts = gather_spans(properties).to_pylist()
+    mark, end = (PREPARED_BY + NAME_VALUE_SEPARATOR).encode(), PROPERTY_SEPARATOR.encode()
+    for row in np.flatnonzero(named.lengths).tolist():
+        entries = texts[row].split(end)
+        texts[row] = end.join(entry for entry in entries if not entry.startswith(mark))
+    return spans_of(pa.array(texts, type=pa.binary()))
 
 
 def _entry(

@@ -21,7 +21,7 @@ take, and leave a large part of a log file blank at its end. (docs/decisions/001
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -39,6 +39,7 @@ from broker_core.codec.properties.text import format_properties, terminated
 from broker_core.codec.property_names import (
     HALF_BLOCK,
     HALF_TOPIC,
+    PREPARED_BY,
     PRODUCER_GROUP,
     TRANSACTION_PREPARED,
     UNIQ_KEY,
@@ -65,16 +66,21 @@ def block_bytes(settings: StoreSettings) -> int:
     return min(BLOCK_BYTES, settings.max_message_bytes, in_file)
 
 
-def as_blocks(messages: Batch, most_bytes: int, most_rows: int = BLOCK_ROWS) -> Batch:
+def as_blocks(
+    messages: Batch, most_bytes: int, most_rows: int = BLOCK_ROWS, *, attempt: str = ""
+) -> Batch:
     """Return half messages that hold encoded messages, in their order; `blocks_of` is its twin.
 
-    A body has at most `most_bytes` bytes and `most_rows` messages. The records of `messages` lie
+    A body has at most `most_bytes` bytes and `most_rows` messages. The key of each half message
+    begins with `attempt`, or IllegalMessageError is raised. The records of `messages` lie
     one behind the other, as those of `Batch.of_messages` do. It runs for messages that came
     encoded, from another machine, and for those that `blocks_of` leaves to it.
     """
     return Batch.join(
         [
-            _blocks(part.records, bounds) if is_block else _single(part.records, bounds[0])
+            _blocks(part.records, bounds, attempt)
+            if is_block
+            else _single(part.records, bounds[0], attempt)
             for part in messages.parts
             for bounds, is_block in _runs(part.records.sizes, most_bytes, most_rows)
         ]
@@ -87,6 +93,7 @@ def blocks_of(
     most_rows: int = BLOCK_ROWS,
     *,
     max_message_bytes: int = layout.MAX_BODY_BYTES,
+    attempt: str = "",
 ) -> Batch:
     """Return half messages that hold messages not encoded yet; `as_blocks` is its twin.
 
@@ -97,10 +104,10 @@ def blocks_of(
     runs = list(_runs(record_sizes(messages), most_bytes, most_rows))
     if len(runs) != 1 or not runs[0][1] or messages.size_bytes > PART_BYTES:
         encoded = Batch.of_messages(messages, max_message_bytes=max_message_bytes)
-        return as_blocks(encoded, most_bytes, most_rows)
+        return as_blocks(encoded, most_bytes, most_rows, attempt=attempt)
     bounds = np.array(runs[0][0])
     firsts, lasts = bounds[:-1], bounds[1:] - 1
-    frames = [_frame(_message(messages, row), row, held) for row, held in _held(bounds)]
+    frames = [_frame(_message(messages, row), row, held, attempt) for row, held in _held(bounds)]
     gaps = np.zeros(len(messages) + 1, dtype=np.int64)
     gaps[firsts] = [len(frame.head) for frame in frames]
     # Behind a block comes its tail, then the head of the next: both in one gap.
@@ -110,9 +117,10 @@ def blocks_of(
     return _framed(records.buffer, frames, records.starts[firsts], ends)
 
 
-def _blocks(part: EncodedRecords, bounds: list[int]) -> Batch:
+def _blocks(part: EncodedRecords, bounds: list[int], attempt: str) -> Batch:
     """Return blocks of encoded messages, one between each two bounds."""
-    frames = [_frame(_record(part, row), row, held) for row, held in _held(np.array(bounds))]
+    held = _held(np.array(bounds))
+    frames = [_frame(_record(part, row), row, count, attempt) for row, count in held]
     heads = np.array([len(frame.head) for frame in frames])
     tails = np.array([len(frame.tail) for frame in frames])
     firsts, lasts = np.array(bounds[:-1]), np.array(bounds[1:]) - 1
@@ -134,9 +142,9 @@ class _Frame(NamedTuple):
     store_time_at: int
 
 
-def _frame(first: Record, row: int, count: int) -> _Frame:
+def _frame(first: Record, row: int, count: int, attempt: str) -> _Frame:
     """Return the frame of a block of `count` messages; `first` is row `row` of its batch."""
-    own = first.property_map
+    own = _checked(first, row, attempt)
     # The key says which attempt a block is of (check_back.py), the group whose producers Apache's
     # broker would ask.
     kept = {name: own[name] for name in (PRODUCER_GROUP, UNIQ_KEY) if name in own}
@@ -248,12 +256,32 @@ def _record(part: EncodedRecords, row: int) -> Record:
     return decode_record(raw.tobytes(), verify=False)
 
 
-def _single(part: EncodedRecords, row: int) -> Batch:
+def _checked(first: Record, row: int, attempt: str) -> Mapping[str, str]:
+    """Return the properties of the message that names a half message, if the attempt may have it.
+
+    A block is known by its property: no message of a client gets into the half queue with one.
+    """
+    own = first.property_map
+    odd = [name for name in (HALF_BLOCK, PREPARED_BY) if name in own]
+    if odd or not own.get(UNIQ_KEY, "").startswith(attempt):
+        what = (
+            f"has the property {odd[0]}, which only a broker sets"
+            if odd
+            else f"has the unique key {own.get(UNIQ_KEY, '')[:64]!r}, which does not begin with "
+            f"the attempt {attempt}"
+        )
+        message = f"Message {row} of this batch for topic '{first.topic}' {what}."
+        raise IllegalMessageError(f"{message} Nothing was written.")
+    return own
+
+
+def _single(part: EncodedRecords, row: int, attempt: str) -> Batch:
     """Return a message too large for a block as a half message."""
     only = slice(row, row + 1)
     no_offset = np.zeros(1, dtype=np.int64)
     fields = locate(FrameBatch(part.buffer, part.starts[only], part.sizes[only], no_offset))
     record = _record(part, row)
+    _checked(record, row, attempt)
     text = terminated(record.properties) + destination_text(record.topic, record.queue_id)
     text = _fitting(text, record.topic, row)
     texts = spans_of(pa.array([text], type=pa.binary()))

@@ -15,6 +15,7 @@ the journal has a decision for it: decision_records.py.)
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,9 +25,8 @@ import pyarrow.compute as pc
 from broker_core.codec.fields import locate
 from broker_core.codec.message_batch import LOOPBACK, MessageBatch
 from broker_core.codec.properties.text import format_properties
-from broker_core.codec.property_names import OP_TOPIC, TAGS, WAIT
+from broker_core.codec.property_names import HALF_TOPIC, OP_TOPIC, TAGS, WAIT
 from broker_core.codec.spans import gather_spans, spans_of
-from broker_core.errors import CorruptRecordError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,8 +39,9 @@ MAX_BODY_CHARS = 4096
 """RocketMQ's `transactionOpMsgMaxSize`: a body is full once it is this long."""
 
 _PROPERTIES = format_properties({WAIT: "true", TAGS: "d"})
-_NUMBER = r"^[0-9]+$"
-_MAX_OFFSET = (1 << 63) - 1
+_NUMBER = r"^[0-9]{1,18}$"
+"""Of 18 digits at most: a number that fits an offset, whatever they are."""
+log = logging.getLogger(__name__)
 
 
 # Writing
@@ -94,46 +95,67 @@ def op_bodies(offsets: NDArray[np.int64]) -> pa.Array:
 
 
 class SettledHalves:
-    """The half messages that op messages from `since` on have settled. Not thread-safe.
+    """The half messages from `first` on that op messages from `since` on settle. Not thread-safe.
 
-    `since` is an offset of the op queue from before the half messages in question were prepared:
-    nothing can have settled them earlier, so a look costs what was settled since, not what the
-    store holds.
+    Both numbers are the broker's own, never a client's: where check-back came to in the two queues
+    (check_back_plan.CheckBackProgress), or what a decision in the log says. All half messages
+    before `first` count as settled: check-back, ours or another broker's, has passed them. A look
+    costs what was settled since the last one; a half message takes one byte of memory.
     """
 
-    def __init__(self, reader: StoreReader, since: int) -> None:
+    def __init__(self, reader: StoreReader, since: int, first: int = 0) -> None:
         self._reader = reader
+        self.since = since
+        self.first = first
         self._end = since
-        self._settled = np.zeros(0, dtype=np.int64)
+        self._flags = np.zeros(0, dtype=np.bool_)
         self.refresh()
 
     def refresh(self) -> None:
         """Read the op messages that came since the last look."""
         start, end = self._reader.queue_range(OP_TOPIC, OP_QUEUE)
-        if end > self._end:
-            ops = self._reader.frames(OP_TOPIC, OP_QUEUE, max(start, self._end), end)
-            fresh = [listed_halves(frames)[0] for frames in ops if len(frames)]
-            self._settled = np.unique(np.concatenate([self._settled, *fresh]))
-            self._end = end
+        if end <= self._end:
+            return
+        for frames in self._reader.frames(OP_TOPIC, OP_QUEUE, max(start, self._end), end):
+            if len(frames):
+                self._note(listed_halves(frames)[0])
+        self._end = end
 
-    def skip(self, count: int) -> None:
-        """Pass over the next `count` op messages without reading them: they are the caller's own.
+    def add(self, offsets: NDArray[np.int64], op_count: int) -> None:
+        """Take note of half messages that the caller settled itself, with `op_count` op messages.
 
         Only right behind an append under whose lock `refresh` was called: then they are the next.
         """
-        self._end += count
+        self._note(offsets)
+        self._end += op_count
 
     def are_settled(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Tell which of these half messages are settled, as of the last look."""
-        if not len(self._settled):
-            return np.zeros(len(offsets), dtype=np.bool_)
-        return np.isin(offsets, self._settled)
+        rows = offsets - self.first
+        settled = rows < 0
+        inside = np.flatnonzero((rows >= 0) & (rows < len(self._flags)))
+        settled[inside] = self._flags[rows[inside]]
+        return settled
+
+    def _note(self, offsets: NDArray[np.int64]) -> None:
+        # An op message can list a number that no half message has: damage must not take memory.
+        end = self._reader.queue_range(HALF_TOPIC, 0)[1]
+        rows = offsets[(offsets >= self.first) & (offsets < end)] - self.first
+        if not len(rows):
+            return
+        room = int(rows.max()) + 1
+        if room > len(self._flags):
+            flags = np.zeros(max(room, 2 * len(self._flags)), dtype=np.bool_)
+            flags[: len(self._flags)] = self._flags
+            self._flags = flags
+        self._flags[rows] = True
 
 
 def listed_halves(frames: FrameBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (half offsets, the op offset that lists each) of a batch of op messages, in order.
 
-    CorruptRecordError for a body that is no list of numbers.
+    A message whose body is no list of numbers settles nothing: it is passed over, with a line in
+    the log, so that a record that should not be here hurts no one.
     """
     fields = locate(frames)
     bodies = gather_spans(fields.bodies)
@@ -142,26 +164,22 @@ def listed_halves(frames: FrameBatch) -> tuple[NDArray[np.int64], NDArray[np.int
     # What follows the last comma of a body is empty, and so is what lies between two of them.
     is_some = pc.greater(pc.binary_length(texts), 0)
     texts, rows = texts.filter(is_some), rows.filter(is_some)
-    if not pc.all(pc.match_substring_regex(texts, _NUMBER), min_count=0).as_py():
-        raise _damaged(frames, bodies)
-    try:
-        numbers = texts.cast(pa.string()).cast(pa.int64())
-    except pa.ArrowInvalid as error:  # a number too large for an offset
-        raise _damaged(frames, bodies) from error
+    is_number = pc.match_substring_regex(texts, _NUMBER)
+    if not pc.all(is_number, min_count=0).as_py():
+        odd = pc.unique(rows.filter(pc.invert(is_number)))
+        _tell(frames, odd.to_numpy())
+        is_sound = pc.invert(pc.is_in(rows, odd))
+        texts, rows = texts.filter(is_sound), rows.filter(is_sound)
+    numbers = texts.cast(pa.string()).cast(pa.int64())
     return numbers.to_numpy(), frames.offsets[rows.to_numpy()]
 
 
-def _damaged(frames: FrameBatch, bodies: pa.Array) -> CorruptRecordError:
-    row = next(row for row, body in enumerate(bodies.to_pylist()) if not _is_list(body))
-    physical_offset = int(frames.starts[row]) + (frames.origin or 0)
-    message = (
-        f"Op message {int(frames.offsets[row])} at physical offset {physical_offset} in "
-        f"{frames.name or 'a received batch'} does not list half messages: its body is no list of "
-        "numbers. Run `rocketmq-broker check` on the store."
+def _tell(frames: FrameBatch, rows: NDArray[np.int64]) -> None:
+    """Log op messages that make no sense, the first of them by its place."""
+    first = int(rows[0])
+    log.warning(
+        "event=op_messages_ignored count=%d first_offset=%d physical_offset=%d reason=no_numbers",
+        len(rows),
+        int(frames.offsets[first]),
+        int(frames.starts[first]) + (frames.origin or 0),
     )
-    return CorruptRecordError(message, frames.name, physical_offset)
-
-
-def _is_list(body: bytes) -> bool:
-    texts = [text for text in body.split(b",") if text]
-    return all(text.isdigit() and int(text) <= _MAX_OFFSET for text in texts)

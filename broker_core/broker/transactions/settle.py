@@ -28,6 +28,7 @@ from broker_core.broker.transactions.half import HALF_QUEUE
 from broker_core.broker.transactions.op import op_messages
 from broker_core.broker.transactions.unpack import visible_copies
 from broker_core.codec.fields import locate
+from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
 from broker_core.codec.property_names import HALF_TOPIC
 from broker_core.concurrency import map_ahead
 from broker_core.store.batch import Batch
@@ -107,7 +108,7 @@ class HalfSettler:
         check = partial(_require_open, settlement.offsets, settled, guard)
         placed = self._writer.append(whole, flush=flush, guard=check)
         # The check read the op queue to its end under the lock, so the next ops are our own.
-        settled.skip(settlement.op_count)
+        settled.add(settlement.offsets, settlement.op_count)
         return placed
 
     # What is appended
@@ -180,7 +181,8 @@ class HalfSettler:
 
         The copies lie in the log behind `physical_offset`, where the decision lies. Of a block
         some may be there and the rest not. Only the queues that the half messages go to are
-        searched.
+        searched, and only commits count (transaction bits 0x8): in no other record is the prepared
+        offset the broker's word.
         """
         queues: set[tuple[str, int]] = set()
         for frames in self.frames(offsets):
@@ -196,7 +198,7 @@ class HalfSettler:
     def _prepared_offsets(
         self, topic: str, queue_id: int, physical_offset: PhysicalOffset
     ) -> Iterator[NDArray[np.int64]]:
-        """Yield the prepared offsets of a queue's records that lie behind an offset of the log."""
+        """Yield the prepared offsets of a queue's commits that lie behind an offset of the log."""
         start, stop = self._reader.queue_range(topic, queue_id)
         # From the newest backwards: what a crash left lies near the end of a long queue.
         while stop > start:
@@ -206,7 +208,10 @@ class HalfSettler:
             first = begin + int(np.searchsorted(offsets, physical_offset))
             for frames in self._reader.frames(topic, queue_id, first, stop):
                 if len(frames):
-                    yield locate(frames).integer("preparedTransactionOffset").astype(np.int64)
+                    fields = locate(frames)
+                    is_commit = (fields.sys_flags & TRANSACTION_MASK) == SysFlag.COMMIT
+                    prepared = fields.integer("preparedTransactionOffset").astype(np.int64)
+                    yield prepared[is_commit]
             if first > begin:
                 return
             stop = begin

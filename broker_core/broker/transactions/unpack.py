@@ -101,6 +101,15 @@ def visible_copies(frames: FrameBatch) -> Iterator[VisibleCopies]:
         yield _of_blocks(some, counts[start:stop]) if is_block[start] else _of_singles(some)
 
 
+def topics_of_halves(frames: FrameBatch) -> set[str]:
+    """Return the topics that half messages are for, of blocks those of every message they hold."""
+    found: set[str] = set()
+    for copies in visible_copies(frames):
+        to = copies.destinations
+        found |= {to.topics[code] for code in np.unique(to.topic_codes).tolist()}
+    return found
+
+
 def _counts(frames: FrameBatch) -> NDArray[np.int64]:
     """Return how many messages each half message holds; 0 for one that is no block."""
     said = property_columns(frames, [HALF_BLOCK])[HALF_BLOCK]

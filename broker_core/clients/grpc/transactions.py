@@ -103,10 +103,16 @@ class GrpcTransactions:
         run: str = "",
         keep: bool = True,
         flush: str | None = None,
+        fingerprint: str = "",
+        conflict: str = "refuse",
+        previous: int | None = None,
     ) -> BatchOutcome:
         """Commit the messages that some attempts prepared, once, however often it is asked."""
         request = _decide(batch, receipts, flush)
         request.run, request.keep = run, keep
+        request.fingerprint, request.conflict = fingerprint, conflict
+        if previous is not None:
+            request.previous = previous
         attempts = 0
 
         def ask() -> Any:

@@ -12,6 +12,7 @@ import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
@@ -20,6 +21,7 @@ from broker_core.codec.property_names import HALF_TOPIC
 from broker_core.errors import IllegalMessageError, RequestError
 from broker_core.service.admission import admit
 from broker_core.service.auth import method_rules
+from broker_core.service.auth.user_rights import Right
 from broker_core.service.core.write import join_chunks
 from broker_core.types import CheckBackReport, LocalTransactionState
 from broker_core.wire.core import broker_pb2 as pb
@@ -33,14 +35,16 @@ from broker_core.wire.core.transactions import (
 )
 
 if TYPE_CHECKING:
+    from broker_core.broker.broker import EmbeddedBroker
+    from broker_core.broker.transactions.api import Transactions
     from broker_core.service.broker_pool import BrokerPool
     from broker_core.service.core.rpc import Call
     from broker_core.service.group_commit import GroupCommit
     from broker_core.types import HalfMessage
     from broker_core.wire.core.methods import Limits
 
-ASKED_AHEAD = 1024
-"""Questions that wait for one listener; those beyond are asked again in a later round."""
+ASKED_AHEAD = 256
+"""Questions that wait for one listener; what is beyond is asked about in a later round."""
 
 
 class TransactionHandlers:
@@ -63,7 +67,7 @@ class TransactionHandlers:
     def is_decided(self, request: pb.Batch, call: Call) -> pb.IsDecided:
         """Tell whether a batch is committed."""
         with self._pool.broker() as broker:
-            found = broker.transactions.is_batch_decided(unpack_batch(request))
+            found = _transactions(broker, call).is_batch_decided(unpack_batch(request))
         return pb.IsDecided(is_decided=found)
 
     def prepare(self, request: bytes, call: Call) -> pb.Prepared:
@@ -83,11 +87,12 @@ class TransactionHandlers:
                 f"{self._limits.append_bytes} is the limit; send them in parts."
             )
             raise IllegalMessageError(message)
-        with self._group_commit.room(head.total_bytes, call.deadline_s), self._pool.broker() as own:
+        room = self._group_commit.room(head.total_bytes, call.deadline_s, call)
+        with room, self._pool.broker() as own:
             records = join_chunks(first, requests, head.total_bytes, call.born_host)
             admitted = admit(own, [records])
             admitted.require(0, method_rules.publish_permit(call.identity))
-            prepared = own.transactions.prepare_records(
+            prepared = _transactions(own, call).prepare_records(
                 unpack_batch(head.batch),
                 head.attempt,
                 admitted.batch,
@@ -99,19 +104,22 @@ class TransactionHandlers:
     def commit_batch(self, request: pb.Decide, call: Call) -> pb.Outcome:
         """Commit the half messages that receipts stand for, once."""
         with self._pool.broker() as broker:
-            outcome = broker.transactions.commit_batch(
+            outcome = _transactions(broker, call).commit_batch(
                 unpack_batch(request.batch),
                 [unpack_receipt(each) for each in request.receipts],
                 run=request.run,
                 keep=request.keep,
                 flush=request.flush or None,
+                fingerprint=request.fingerprint,
+                conflict=request.conflict or "refuse",
+                previous=request.previous if request.HasField("previous") else None,
             )
         return pb.Outcome(is_repeat=outcome.is_repeat, run=outcome.run)
 
     def abort_batch(self, request: pb.Decide, call: Call) -> pb.Empty:
         """Roll back the half messages that receipts stand for."""
         with self._pool.broker() as broker:
-            broker.transactions.abort_batch(
+            _transactions(broker, call).abort_batch(
                 unpack_batch(request.batch),
                 [unpack_receipt(each) for each in request.receipts],
                 flush=request.flush or None,
@@ -125,7 +133,7 @@ class TransactionHandlers:
         queue_id = request.queue_id if request.HasField("queue_id") else None
         with self._pool.broker() as broker:
             broker.require_writable(request.topic, *([] if queue_id is None else [queue_id]))
-            half = broker.transactions.prepare(
+            half = _transactions(broker, call).prepare(
                 request.topic,
                 request.body,
                 group=request.group,
@@ -145,7 +153,7 @@ class TransactionHandlers:
             message = f"{request.fate!r} is no way to end a transaction."
             raise RequestError(message) from error
         with self._pool.broker() as broker:
-            broker.transactions.end(half, fate)
+            _transactions(broker, call).end(half, fate)
         return pb.Empty()
 
     # Check-back
@@ -166,93 +174,108 @@ class TransactionHandlers:
         )
 
 
+@dataclass(eq=False)
+class _Listener:
+    """One Listen call: who calls, and the questions that wait for it."""
+
+    call: Call
+    questions: queue.Queue[pb.Question | None]
+
+    def may_hear(self, user: str, topic: str) -> bool:
+        """Tell whether its user may be told of what a user prepared for a topic."""
+        # The call's identity follows the credentials file while the call lasts.
+        identity = self.call.identity
+        is_own = user in ("", identity.name) or identity.may_everywhere(Right.ADMIN)
+        return is_own and identity.may(Right.PUBLISH, topic)
+
+    @property
+    def room(self) -> int:
+        """How many more questions it takes."""
+        return max(0, ASKED_AHEAD - self.questions.qsize())
+
+
 class CheckBackListeners:
     """Rounds of check-back, and the listeners that are asked in them. Thread-safe.
 
     A listener is another process: it is sent the question, and answers with an End call of its own,
     later. Until then the state of the transaction is unknown, and a round does not wait for it.
+    Rounds are run by the server's clock, one at a time. A question goes only to a listener whose
+    user prepared the half message, or administers the broker, and may publish to its topic: others
+    hear nothing of it, and take no turn.
     """
 
     def __init__(self, pool: BrokerPool) -> None:
         self._pool = pool
         self._rounds = threading.Lock()
         self._lock = threading.Lock()
-        self._listeners: dict[str, list[queue.Queue[pb.Question | None]]] = {}
+        self._listeners: dict[str, list[_Listener]] = {}
 
     def check_back(self) -> CheckBackReport:
         """Run one round now; do nothing in a store without half messages."""
         with self._rounds, self._pool.broker() as broker:
             if not broker.reader.queue_ids(HALF_TOPIC):
                 return CheckBackReport()
-            with self._lock:
-                groups = list(self._listeners)
-            for group in groups:
-                broker.transactions.listen(group, _Relay(self, group))
-            return broker.transactions.check_back()
+            return broker.transactions.check_back(self)
 
-    def ask(self, group: str, question: pb.Question) -> None:
-        """Send a question to the listener of a group that was asked longest ago."""
+    def room(self, group: str, user: str, topic: str) -> int:
+        """Return how many questions listeners of a group take about what a user prepared."""
         with self._lock:
-            listeners = self._listeners.get(group, [])
-            if not listeners:
-                return
-            chosen = listeners.pop(0)
-            listeners.append(chosen)
-        with suppress(queue.Full):
-            chosen.put_nowait(question)
+            return sum(
+                listener.room
+                for listener in self._listeners.get(group, [])
+                if listener.may_hear(user, topic)
+            )
+
+    def ask(
+        self, half: HalfMessage, user: str, body: bytes, properties: Mapping[str, str]
+    ) -> LocalTransactionState:
+        """Send a question to the listener that may hear it and was asked longest ago.
+
+        Return UNKNOWN: the answer comes by a call of its own.
+        """
+        question = pb.Question(half=pack_half(half), body=body, properties=dict(properties))
+        with self._lock:
+            listeners = self._listeners.get(half.group, [])
+            able = (each for each in listeners if each.room and each.may_hear(user, half.topic))
+            chosen = next(able, None)
+            if chosen is not None:
+                listeners.remove(chosen)
+                listeners.append(chosen)
+                chosen.questions.put_nowait(question)
+        return LocalTransactionState.UNKNOWN
 
     def stop(self) -> None:
         """Wake all Listen calls, so that they see that the broker is stopping."""
         with self._lock:
             calls = [each for listeners in self._listeners.values() for each in listeners]
         for each in calls:
-            with suppress(queue.Full):
-                each.put_nowait(None)
+            each.questions.put_nowait(None)
 
     def listen(self, group: str, call: Call) -> Iterator[pb.Question]:
         """Yield the questions for one listener of a group until its call ends."""
-        mine: queue.Queue[pb.Question | None] = queue.Queue(ASKED_AHEAD)
-
-        def wake() -> None:
-            with suppress(queue.Full):
-                mine.put_nowait(None)
-
-        with self._lock:
-            self._listeners.setdefault(group, []).append(mine)
-        try:
-            call.when_over(wake)
-            while call.is_active and not self._pool.is_stopping:
-                question = mine.get()
-                if question is not None:
-                    yield question
-        finally:
+        mine = _Listener(call, queue.Queue())
+        with call.waiting():
             with self._lock:
-                self._listeners[group].remove(mine)
-                if not self._listeners[group]:
-                    del self._listeners[group]
+                self._listeners.setdefault(group, []).append(mine)
+            try:
+                call.when_over(lambda: mine.questions.put_nowait(None))
+                while call.is_active and not self._pool.is_stopping:
+                    question = None
+                    with suppress(queue.Empty):
+                        question = mine.questions.get(timeout=call.recheck_s)
+                    call.require_still()
+                    if question is not None:
+                        yield question
+            finally:
+                with self._lock:
+                    self._listeners[group].remove(mine)
+                    if not self._listeners[group]:
+                        del self._listeners[group]
 
 
-class _Relay:
-    """A TransactionListener that passes questions on to listeners in other processes."""
-
-    def __init__(self, listeners: CheckBackListeners, group: str) -> None:
-        self._listeners = listeners
-        self._group = group
-
-    def execute_local_transaction(
-        self, half: HalfMessage, body: bytes, properties: Mapping[str, str]
-    ) -> LocalTransactionState:
-        """Return UNKNOWN: the producer executes its transaction itself."""
-        del half, body, properties
-        return LocalTransactionState.UNKNOWN
-
-    def check_local_transaction(
-        self, half: HalfMessage, body: bytes, properties: Mapping[str, str]
-    ) -> LocalTransactionState:
-        """Pass the question on; return UNKNOWN, since the answer comes by a call of its own."""
-        question = pb.Question(half=pack_half(half), body=body, properties=dict(properties))
-        self._listeners.ask(self._group, question)
-        return LocalTransactionState.UNKNOWN
+def _transactions(broker: EmbeddedBroker, call: Call) -> Transactions:
+    """Return a broker's transactions as the caller of a call may use them."""
+    return broker.transactions.asked_by(method_rules.caller_of(call.identity))
 
 
 def _prepare_head(first: Chunk) -> pb.PrepareHead:

@@ -290,14 +290,12 @@ class Batch(_message.Message):
     def __init__(self, owner: _Optional[str] = ..., name: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Prepared(_message.Message):
-    __slots__ = ("start", "end", "since")
+    __slots__ = ("start", "end")
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
-    SINCE_FIELD_NUMBER: _ClassVar[int]
     start: int
     end: int
-    since: int
-    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., since: _Optional[int] = ...) -> None: ...
+    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Receipt(_message.Message):
     __slots__ = ("batch", "attempt", "prepared")
@@ -324,18 +322,24 @@ class PrepareHead(_message.Message):
     def __init__(self, batch: _Optional[_Union[Batch, _Mapping]] = ..., attempt: _Optional[str] = ..., is_first: _Optional[bool] = ..., flush: _Optional[str] = ..., total_bytes: _Optional[int] = ...) -> None: ...
 
 class Decide(_message.Message):
-    __slots__ = ("batch", "receipts", "run", "keep", "flush")
+    __slots__ = ("batch", "receipts", "run", "keep", "flush", "fingerprint", "conflict", "previous")
     BATCH_FIELD_NUMBER: _ClassVar[int]
     RECEIPTS_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
     FLUSH_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    CONFLICT_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     batch: Batch
     receipts: _containers.RepeatedCompositeFieldContainer[Receipt]
     run: str
     keep: bool
     flush: str
-    def __init__(self, batch: _Optional[_Union[Batch, _Mapping]] = ..., receipts: _Optional[_Iterable[_Union[Receipt, _Mapping]]] = ..., run: _Optional[str] = ..., keep: _Optional[bool] = ..., flush: _Optional[str] = ...) -> None: ...
+    fingerprint: str
+    conflict: str
+    previous: int
+    def __init__(self, batch: _Optional[_Union[Batch, _Mapping]] = ..., receipts: _Optional[_Iterable[_Union[Receipt, _Mapping]]] = ..., run: _Optional[str] = ..., keep: _Optional[bool] = ..., flush: _Optional[str] = ..., fingerprint: _Optional[str] = ..., conflict: _Optional[str] = ..., previous: _Optional[int] = ...) -> None: ...
 
 class Outcome(_message.Message):
     __slots__ = ("is_repeat", "run")
@@ -377,22 +381,20 @@ class PrepareMessage(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., body: _Optional[bytes] = ..., group: _Optional[str] = ..., tags: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., queue_id: _Optional[int] = ...) -> None: ...
 
 class HalfMessage(_message.Message):
-    __slots__ = ("topic", "queue_id", "transaction_id", "group", "half_offset", "physical_offset", "since")
+    __slots__ = ("topic", "queue_id", "transaction_id", "group", "half_offset", "physical_offset")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     HALF_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    SINCE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     transaction_id: str
     group: str
     half_offset: int
     physical_offset: int
-    since: int
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., transaction_id: _Optional[str] = ..., group: _Optional[str] = ..., half_offset: _Optional[int] = ..., physical_offset: _Optional[int] = ..., since: _Optional[int] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., transaction_id: _Optional[str] = ..., group: _Optional[str] = ..., half_offset: _Optional[int] = ..., physical_offset: _Optional[int] = ...) -> None: ...
 
 class End(_message.Message):
     __slots__ = ("half", "fate")

@@ -25,14 +25,12 @@ def unpack_batch(message: pb.Batch) -> BatchRef:
 
 def pack_prepared(prepared: Prepared) -> pb.Prepared:
     """Return the wire message of what one call prepared."""
-    return pb.Prepared(start=prepared.start, end=prepared.end, since=prepared.since)
+    return pb.Prepared(start=prepared.start, end=prepared.end)
 
 
 def unpack_prepared(message: pb.Prepared) -> Prepared:
     """Return what one call prepared."""
-    return Prepared(
-        LogicalOffset(message.start), LogicalOffset(message.end), LogicalOffset(message.since)
-    )
+    return Prepared(LogicalOffset(message.start), LogicalOffset(message.end))
 
 
 def pack_receipt(receipt: Receipt) -> pb.Receipt:
@@ -62,7 +60,6 @@ def pack_half(half: HalfMessage) -> pb.HalfMessage:
         group=half.group,
         half_offset=half.half_offset,
         physical_offset=half.physical_offset,
-        since=half.since,
     )
 
 
@@ -75,5 +72,4 @@ def unpack_half(message: pb.HalfMessage) -> HalfMessage:
         message.group,
         LogicalOffset(message.half_offset),
         PhysicalOffset(message.physical_offset),
-        LogicalOffset(message.since),
     )

@@ -1,10 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.codec.legal_names import check_group, check_topic, is_legal_topic
+from broker_core.codec.legal_names import check_group, check_topic, is_legal_topic, is_own_topic
+from broker_core.codec.property_names import (
+    BATCH_TOPIC,
+    DISCARD_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    SCHEDULE_TOPIC,
+)
 from broker_core.errors import InvalidNameError
 
 
@@ -50,3 +59,22 @@ def test_a_legal_name_never_leaves_its_directory(name: str) -> None:
         assert "/" not in name
         assert name not in {"", ".", ".."}
         assert "\0" not in name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, BATCH_TOPIC, DISCARD_TOPIC),
+        *("rmq_sys_wheel_timer", "rmq_sys_REVIVE_LOG_DefaultCluster", "RMQ_SYS_"),
+    ],
+)
+@pytest.mark.parametrize("form", [str, str.upper, str.lower])
+def test_topics_that_the_broker_writes_are_its_own(name: str, form: Callable[[str], str]) -> None:
+    assert is_own_topic(form(name))
+
+
+@pytest.mark.parametrize(
+    "name", ["RMQ_SYS_TRACE_TOPIC", "%RETRY%g", "%DLQ%g", "orders", "SCHEDULE_TOPIC", "RMQ_SYS"]
+)
+def test_other_topics_are_not_the_brokers_own(name: str) -> None:
+    assert not is_own_topic(name)

@@ -217,6 +217,7 @@ def test_the_first_handle_of_a_message_that_was_put_back_is_no_longer_good(
     broker: EmbeddedBroker, clock: ManualClock
 ) -> None:
     half = prepare(broker)
+    broker.transactions.listen("g", Listener(LocalTransactionState.UNKNOWN))
     clock.advance(TIMEOUT_MS + 1)
     broker.transactions.check_back()
 

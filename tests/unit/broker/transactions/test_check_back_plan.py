@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from broker_core.broker.transactions.asking import PLENTY
 from broker_core.broker.transactions.check_back_plan import (
     NOT_IMMUNE,
     CheckPolicy,
@@ -26,21 +28,22 @@ class Half(NamedTuple):
     age_ms: int
     verdict: Verdict = Verdict.UNKNOWN
     checks: int = 0
-    stored_age_ms: int | None = None
     immunity_ms: int = NOT_IMMUNE
+    batch: int = -1
+    producer: int = 0
 
 
-def steps(*halves: Half) -> list[Step]:
-    stored = [half.age_ms if half.stored_age_ms is None else half.stored_age_ms for half in halves]
+def steps(*halves: Half, room: Sequence[int] = (PLENTY,)) -> list[Step]:
     columns = OpenHalves(
         offsets=np.arange(len(halves)),
-        born_ms=np.array([NOW - half.age_ms for half in halves]),
-        stored_ms=np.array([NOW - age for age in stored]),
+        stored_ms=np.array([NOW - half.age_ms for half in halves]),
         checks=np.array([half.checks for half in halves]),
         immunity_ms=np.array([half.immunity_ms for half in halves]),
         verdicts=np.array([half.verdict for half in halves], dtype=np.int64),
+        batches=np.array([half.batch for half in halves], dtype=np.int64),
+        producers=np.array([half.producer for half in halves], dtype=np.int64),
     )
-    return [Step(step) for step in plan(columns, NOW, POLICY).tolist()]
+    return [Step(step) for step in plan(columns, NOW, POLICY, room).tolist()]
 
 
 def step(half: Half) -> Step:
@@ -55,17 +58,17 @@ def step(half: Half) -> Step:
         (Half(-1), Step.ASK),
         (Half(600_000, immunity_ms=600_000), Step.WAIT),
         (Half(600_001, immunity_ms=600_000), Step.ASK),
-        (Half(100_000, checks=1, stored_age_ms=29_999), Step.WAIT),
-        (Half(100_000, checks=1, stored_age_ms=30_000), Step.ASK),
-        (Half(900_000, checks=14, stored_age_ms=30_000), Step.ASK),
-        (Half(900_000, checks=15, stored_age_ms=29_999), Step.WAIT),
-        (Half(900_000, checks=15, stored_age_ms=30_000), Step.GIVE_UP),
-        (Half(72 * 3_600_000 + 1, checks=2, stored_age_ms=5), Step.GIVE_UP),
+        (Half(29_999, checks=1), Step.WAIT),
+        (Half(30_000, checks=1), Step.ASK),
+        (Half(30_000, checks=14), Step.ASK),
+        (Half(29_999, checks=15), Step.WAIT),
+        (Half(30_000, checks=15), Step.GIVE_UP),
+        (Half(72 * 3_600_000 + 1, checks=2), Step.GIVE_UP),
     ],
     ids=[
         "young",
         "timed-out",
-        "born-in-the-future",
+        "stored-in-the-future",
         "immune",
         "no-longer-immune",
         "just-asked",
@@ -93,6 +96,30 @@ def test_a_message_of_an_undecided_batch_is_left_alone_until_its_patience_ends(
     age_ms: int, expected: Step
 ) -> None:
     assert step(Half(age_ms, Verdict.UNDECIDED)) is expected
+
+
+@pytest.mark.parametrize("age_ms", [4_050_001, 3 * 86_400_000])
+def test_a_batch_that_is_still_being_prepared_is_not_given_up(age_ms: int) -> None:
+    old, new = Half(age_ms, Verdict.UNDECIDED, batch=1), Half(60_000, Verdict.UNDECIDED, batch=1)
+    silent = Half(age_ms, Verdict.UNDECIDED, batch=0)
+
+    assert steps(old, silent, new) == [Step.WAIT, Step.GIVE_UP, Step.WAIT]
+
+
+@pytest.mark.parametrize("checks", [0, 1, 14])
+def test_a_message_that_nobody_can_be_asked_about_keeps_its_count(checks: int) -> None:
+    half = Half(100_000, checks=checks)
+
+    assert steps(half, room=[0]) == [Step.WAIT]
+    assert steps(half._replace(age_ms=72 * 3_600_000 + 1), room=[0]) == [Step.GIVE_UP]
+
+
+def test_no_more_are_asked_than_can_be_told() -> None:
+    halves = [Half(9_000, producer=number % 2) for number in range(6)]
+
+    asked = [step is Step.ASK for step in steps(*halves, room=[2, 1])]
+
+    assert asked == [True, True, True, False, False, False]
 
 
 @pytest.mark.parametrize("age_ms", [0, 10_000, 10**9])

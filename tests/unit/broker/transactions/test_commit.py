@@ -9,15 +9,16 @@ import pytest
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.transactions import unpack
 from broker_core.broker.transactions.decision_lookup import DecisionLookup
-from broker_core.broker.transactions.decision_records import decide
+from broker_core.broker.transactions.decision_records import Decision
 from broker_core.codec.property_names import HALF_TOPIC
-from broker_core.errors import IllegalTransitionError, UnknownTransactionError
+from broker_core.errors import BatchConflictError, IllegalTransitionError, UnknownTransactionError
 from broker_core.types import BatchOutcome, BatchRef, LogicalOffset, Prepared, Receipt
 from tests.kit.stores import deleted_maps
 from tests.kit.transactions import (
     FILE_BYTES,
     START_MS,
     ManualClock,
+    attempt_id,
     half_count,
     in_pieces,
     op_count,
@@ -131,7 +132,7 @@ def test_a_block_of_which_a_loss_of_power_left_a_part_is_completed(broker: Embed
     receipt = prepare(broker.transactions, BATCH, 1, bodies(5))
     [frames] = broker.reader.frames(HALF_TOPIC, 0, 0, receipt.count)
     [whole] = unpack.visible_copies(frames)
-    decision = decide(BATCH, [receipt], "r1", keep=True)
+    decision = Decision(BATCH, "r1", ((0, receipt.count),))
     host = broker.writer.settings.store_host
     broker.writer.append(DecisionLookup(broker.reader).records([decision], START_MS, host))
     broker.writer.append(whole.without(whole.prepared_offsets[3:]).batch())
@@ -162,7 +163,9 @@ def test_an_earlier_batch_comes_too_late(broker: EmbeddedBroker) -> None:
     broker.transactions.commit_batch(NEXT, [prepare(broker.transactions, NEXT, 1, bodies(1, "n"))])
 
     late = prepare(broker.transactions, BATCH, 2, bodies(1, "late"))
-    outcome = broker.transactions.commit_batch(BATCH, [late])
+    with pytest.raises(BatchConflictError, match="batch 6 is committed already"):
+        broker.transactions.commit_batch(BATCH, [late])
+    outcome = broker.transactions.commit_batch(BATCH, [late], conflict="repeat")
 
     assert outcome.is_repeat
     assert visible(broker) == bodies(1, "n")
@@ -273,10 +276,10 @@ def test_a_batch_that_check_back_gave_up_is_refused(
 
 def test_receipts_of_another_store_are_refused(broker: EmbeddedBroker) -> None:
     prepare(broker.transactions, BATCH, 1, bodies(3))
-    strange = Prepared(LogicalOffset(2), LogicalOffset(9), LogicalOffset(0))
+    strange = Prepared(LogicalOffset(2), LogicalOffset(9))
 
-    with pytest.raises(UnknownTransactionError, match=r"holds 0 to 1.*2 to 8"):
-        broker.transactions.commit_batch(BATCH, [Receipt(BATCH, "x", (strange,))])
+    with pytest.raises(UnknownTransactionError, match="does not hold"):
+        broker.transactions.commit_batch(BATCH, [Receipt(BATCH, attempt_id(1), (strange,))])
 
 
 def test_what_a_decided_batch_left_over_is_rolled_back_by_check_back(
