@@ -10,16 +10,20 @@ attempts from 1.
 - While this server runs, an append that it did within the window, or is doing, is not done again:
   a retry waits for the first attempt and gets its answer.
 - After a restart the window is gone, but the log is not. A batch is in it as a whole or not at all,
-  so the unique key of its first message, looked up in the index, tells whether it was done.
-- An append that can't be found out (another server's, without a unique key or without an index) is
-  refused with UnavailableError, which says so, instead of being done twice.
-- The window is bounded by 100,000 appends: the oldest are forgotten first.
+  so the unique key of its first message, looked up in the index, tells whether it was done. The
+  same holds for an append that has left the window.
+- An append that can't be found out (gone from the window or another server's, without a unique key
+  or without an index) is refused with UnavailableError, which says so, instead of being done twice.
+- The window of a client is its last 1,000 appends; no other client's appends push them out. A user
+  has 100,000 in all: beyond that the client that was heard of longest ago is forgotten. Users do
+  not push out each other's, and a name is one user's: others can't ask for its outcome.
 
 **Outline.** `once` claims a name in `_doing`, or waits for the thread that has it. The first
-attempt appends without a look at the index: it can't have been done before. A later attempt that
-names another server's instance searches the index, and compares queue, body checksum and born
-timestamp of the first record to tell it from another message with that key. What is kept of an
-append is its first physical offset and its count; the answer's offsets are read from the log.
+attempt appends without a look at the index: it can't have been done before. A later attempt is
+simply done if the window still reaches back to it and does not hold it: it never came. Otherwise
+the index is searched, and queue, body checksum and born timestamp of the first record are compared
+to tell it from another message with that key. What is kept of an append is its first physical
+offset and its count; the answer's offsets are read from the log.
 
 **Rejected.** *Keeping answers.* An answer takes 24 bytes for each message, 100,000 large appends
 would take gigabytes. *A durable table of names.* One more write for each append, for a question
@@ -34,6 +38,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -52,8 +57,10 @@ if TYPE_CHECKING:
     from broker_core.service.broker_pool import BrokerPool
     from broker_core.store.reader import StoreReader
 
-WINDOW = 100_000
-"""Appends that are remembered; each takes a few hundred bytes."""
+CLIENT_WINDOW = 1_000
+USER_WINDOW = 100_000
+"""Appends of a client and of a user that are remembered; each takes a few hundred bytes."""
+_ANY_SEQUENCE = 1 << 64
 _CANDIDATES = 8
 """Records with one unique key that are compared; one client never uses a key twice."""
 
@@ -85,15 +92,69 @@ class _Done(NamedTuple):
     records: int
 
 
+@dataclass(slots=True)
+class _ClientWindow:
+    """The last appends of a client; all up to the sequence `forgotten` may be missing."""
+
+    done: OrderedDict[int, _Done] = field(default_factory=OrderedDict)
+    forgotten: int = -1
+
+    def add(self, sequence: int, done: _Done, most: int) -> int:
+        """Remember an append; return by how many the window grew."""
+        before = len(self.done)
+        self.done[sequence] = done
+        while len(self.done) > most:
+            self.forgotten = max(self.forgotten, self.done.popitem(last=False)[0])
+        return len(self.done) - before
+
+
+class _UserWindow:
+    """The last appends of a user's clients, those heard of longest ago first."""
+
+    def __init__(self) -> None:
+        self._clients: OrderedDict[bytes, _ClientWindow] = OrderedDict()
+        self._has_forgotten = False
+        self._held = 0
+
+    def get(self, name: AppendName) -> _Done | None:
+        """Return an append that is remembered."""
+        client = self._clients.get(name.client)
+        return None if client is None else client.done.get(name.sequence)
+
+    def reaches(self, name: AppendName) -> bool:
+        """Tell whether an append would be remembered if it had been done."""
+        client = self._clients.get(name.client)
+        return not self._has_forgotten if client is None else name.sequence > client.forgotten
+
+    def add(self, name: AppendName, done: _Done, client_window: int, user_window: int) -> None:
+        """Remember an append, and forget what is beyond the limits."""
+        client = self._clients.get(name.client)
+        if client is None:
+            # Once a client was forgotten, a new one may be that one come back, and any of its
+            # appends may have been done: retries of what is not remembered ask the log.
+            forgotten = _ANY_SEQUENCE if self._has_forgotten else -1
+            client = self._clients[name.client] = _ClientWindow(forgotten=forgotten)
+        self._clients.move_to_end(name.client)
+        self._held += client.add(name.sequence, done, client_window)
+        while self._held > user_window and len(self._clients) > 1:
+            self._held -= len(self._clients.popitem(last=False)[1].done)
+            self._has_forgotten = True
+
+
 class AppendDedup:
     """The appends that were done lately, and those that are being done. Thread-safe."""
 
-    def __init__(self, pool: BrokerPool, window: int = WINDOW) -> None:
+    def __init__(
+        self,
+        pool: BrokerPool,
+        client_window: int = CLIENT_WINDOW,
+        user_window: int = USER_WINDOW,
+    ) -> None:
         self._pool = pool
-        self._window = window
+        self._windows = (client_window, user_window)
         self._lock = threading.Lock()
-        self._done: OrderedDict[AppendName, _Done] = OrderedDict()
-        self._doing: dict[AppendName, threading.Event] = {}
+        self._done: dict[str, _UserWindow] = {}
+        self._doing: dict[tuple[str, AppendName], threading.Event] = {}
 
     def once(
         self,
@@ -101,17 +162,22 @@ class AppendDedup:
         records: Records,
         append: Callable[[], AppendResult],
         wait_s: float | None = None,
+        *,
+        user: str = "",
     ) -> AppendResult:
         """Append unless it was done; return where the messages lie.
 
         `wait_s` is how long to wait for an earlier attempt that is under way.
         """
+        name, key = attempt.name, (user, attempt.name)
         while True:
             with self._lock:
-                done = self._done.get(attempt.name)
-                under_way = self._doing.get(attempt.name)
+                window = self._done.setdefault(user, _UserWindow())
+                done = window.get(name)
+                under_way = self._doing.get(key)
                 if done is None and under_way is None:
-                    self._doing[attempt.name] = threading.Event()
+                    self._doing[key] = threading.Event()
+                    never_came = attempt.instance == self._pool.instance and window.reaches(name)
                     break
             if done is not None:
                 return self._read(done)
@@ -121,32 +187,30 @@ class AppendDedup:
         # From here on the name is this thread's. If the append fails, the name is given back, and
         # the next attempt tries again.
         try:
-            found = self._found(attempt, records) if attempt.is_retry else None
+            is_new = never_came or not attempt.is_retry
+            found = None if is_new else self._found(records)
             result = append() if found is None else found
-            self._remember(attempt.name, result)
+            self._remember(user, name, result)
             return result
         finally:
             with self._lock:
-                self._doing.pop(attempt.name).set()
+                self._doing.pop(key).set()
 
-    def _remember(self, name: AppendName, result: AppendResult) -> None:
+    def _remember(self, user: str, name: AppendName, result: AppendResult) -> None:
         if not len(result.sizes):
             return
+        done = _Done(PhysicalOffset(int(result.physical_offsets[0])), len(result.sizes))
         with self._lock:
-            self._done[name] = _Done(
-                PhysicalOffset(int(result.physical_offsets[0])), len(result.sizes)
-            )
-            while len(self._done) > self._window:
-                self._done.popitem(last=False)
+            self._done[user].add(name, done, *self._windows)
 
     def _read(self, done: _Done) -> AppendResult:
         self._pool.writer.commit()  # a transient pool may still hold the messages in memory
         with self._pool.broker() as broker:
             return read_append_result(broker.reader, done.physical_offset, done.records)
 
-    def _found(self, attempt: AppendAttempt, records: Records) -> AppendResult | None:
-        """Return where an append lies that another server did; None if none has done it."""
-        if attempt.instance == self._pool.instance or not len(records):
+    def _found(self, records: Records) -> AppendResult | None:
+        """Return where an append lies that is in the log; None if it is not there."""
+        if not len(records):
             return None
         first = decode_record(records.data[: int(records.sizes[0])].data, verify=False)
         unique_key = first.property_map.get(UNIQ_KEY)
@@ -157,6 +221,7 @@ class AppendDedup:
                 "before sending them again."
             )
             raise UnavailableError(message)
+        self._pool.writer.commit()  # a transient pool may still hold the messages in memory
         with self._pool.broker() as broker:
             reader = broker.reader
             for at in reader.lookup(first.topic, unique_key, _CANDIDATES, is_complete=True):

@@ -61,7 +61,7 @@ class _Followed:
     def keep(self, records: ArrivedRecords) -> None:
         """Keep an arrival, and drop the oldest ones beyond the limits."""
         self.end = records.end
-        # A topic that was made anew begins at 0 again: its arrivals replace those of the old one.
+        # A start can come again, after messages were taken back: the later arrival counts.
         self._drop(records.start)
         self.arrived[records.start] = records
         self.held_bytes += len(records.packed)

@@ -112,7 +112,8 @@ class BrokerPool:
             if self._idle:
                 return self._idle.pop()
         reader = StoreReader(self.writer.root, self.settings)
-        broker = EmbeddedBroker(str(self.writer.root), reader, self.writer, clock_ms=self.clock_ms)
+        root = str(self.writer.root)
+        broker = EmbeddedBroker(root, reader, self.writer, clock_ms=self.clock_ms, is_served=True)
         # An EmbeddedBroker makes itself the writer's hook. It may be on loan to a call when the
         # writer deletes files, so the hook borrows one that is not.
         self.writer.before_delete = self._keep_decisions

@@ -15,6 +15,9 @@ nothing.
 - A request whose deadline has passed before its group began is refused, and nothing is written.
 - Requests in memory take at most `max_bytes`; a request beyond that waits for room before its
   records are read off the wire. One request alone may be larger.
+- Several requests of one user take at most half of that. A request that does not go on is ended
+  (call_limits.py; core/write.py asks for a pace), and a call that waits for room takes one of the
+  slots of calls that wait, so that neither room nor threads are held by what was only announced.
 
 **Outline.** `room` admits a request to memory. `append` checks a request of more than FEW messages
 in the thread that brought it, so that several are checked at a time while another group is being
@@ -34,25 +37,29 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from broker_core.concurrency import GroupQueue
 from broker_core.errors import BrokerError, UnavailableError
 from broker_core.service.admission_few import FEW, admit_appends
+from broker_core.service.auth.user_rights import ANYONE
 from broker_core.store.batch import Batch
 from broker_core.types import AppendResult
 
 if TYPE_CHECKING:
     from broker_core.service.admission import Records
     from broker_core.service.auth.method_rules import Permit
+    from broker_core.service.auth.user_rights import UserIdentity
     from broker_core.service.broker_pool import BrokerPool
 
 GROUP_BYTES = 16 << 20
 _PAUSE_S = 0.0005
 _PAUSES = 4
 """A group waits for more requests for 4 × 0.5 ms at most, while several come at once."""
+_LOOK_S = 1.0
+"""Time after which a call that waits for room looks whether its client still does."""
 
 
 @dataclass(eq=False, slots=True)
@@ -73,6 +80,19 @@ class Job:
         return len(self.records.data)
 
 
+class RoomTaker(Protocol):
+    """A call that asks for room, as far as room is concerned; core/rpc.py has the real one."""
+
+    identity: UserIdentity
+
+    @property
+    def is_active(self) -> bool:
+        """True while the client waits for the answer."""
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Hold a slot for a call that waits over a block."""
+
+
 class GroupCommit:
     """Appends of clients on their way into the log, in groups. Thread-safe."""
 
@@ -84,6 +104,7 @@ class GroupCommit:
         self._monotonic = monotonic
         self._changed = threading.Condition()
         self._held_bytes = 0
+        self._held_by_user: dict[str, int] = {}
         self._queue = GroupQueue(
             self._do,
             lambda job: job.size_bytes,
@@ -116,20 +137,45 @@ class GroupCommit:
     # Room
 
     @contextmanager
-    def room(self, size_bytes: int, deadline_s: float | None) -> Iterator[None]:
-        """Hold room for a request over a block; raise UnavailableError if none is free in time."""
+    def room(
+        self, size_bytes: int, deadline_s: float | None, call: RoomTaker | None = None
+    ) -> Iterator[None]:
+        """Hold room for a request over a block; raise UnavailableError if none is free in time.
+
+        Without a call, or without credentials, no user's share is looked at.
+        """
+        user = "" if call is None or call.identity is ANYONE else call.identity.name
         with self._changed:
-            # The first condition lets a request that is larger than all room in, alone.
-            while self._held_bytes and self._held_bytes + size_bytes > self._max_bytes:
-                if not self._changed.wait(self._left_s(deadline_s)):
-                    raise _busy(self._held_bytes)
+            if not self._fits(size_bytes, user):
+                with nullcontext() if call is None else call.waiting():
+                    self._wait_for(size_bytes, user, deadline_s, call)
             self._held_bytes += size_bytes
+            self._held_by_user[user] = self._held_by_user.get(user, 0) + size_bytes
         try:
             yield
         finally:
             with self._changed:
                 self._held_bytes -= size_bytes
+                self._held_by_user[user] -= size_bytes
+                if not self._held_by_user[user]:
+                    del self._held_by_user[user]
                 self._changed.notify_all()
+
+    def _fits(self, size_bytes: int, user: str) -> bool:
+        own = self._held_by_user.get(user, 0)
+        if user and own and own + size_bytes > self._max_bytes // 2:
+            return False
+        # The first condition lets a request that is larger than all room in, alone.
+        return not self._held_bytes or self._held_bytes + size_bytes <= self._max_bytes
+
+    def _wait_for(
+        self, size_bytes: int, user: str, deadline_s: float | None, call: RoomTaker | None
+    ) -> None:
+        while not self._fits(size_bytes, user):
+            left_s = self._left_s(deadline_s)
+            if left_s == 0 or (call is not None and not call.is_active):
+                raise _busy(self._held_bytes)
+            self._changed.wait(_LOOK_S if left_s is None else min(left_s, _LOOK_S))
 
     def _left_s(self, deadline_s: float | None) -> float | None:
         return None if deadline_s is None else max(0.0, deadline_s - self._monotonic())

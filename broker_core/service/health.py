@@ -9,23 +9,33 @@ belong to another package (grpcio-health-checking), and could not be loaded besi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from broker_core.errors import UnavailableError
+from broker_core.service.auth.user_rights import ANYONE
+from broker_core.service.call_limits import Slots, StallWatch
 from broker_core.wire.core.methods import SERVICE
 
 if TYPE_CHECKING:
     from broker_core.service.broker_pool import BrokerPool
 
 HEALTH_SERVICE = "grpc.health.v1.Health"
+MOST_CHECKS = 8
+MOST_WATCHES = 8
+"""Calls of each kind under way at once, of all callers together; those beyond are refused."""
+_STALL_S = 2.0
 _KNOWN = frozenset({"", SERVICE})
 _SERVICE_FIELD = 0x0A  # field 1, length-delimited
 _STATUS_FIELD = 0x08  # field 1, varint
 _WATCHED = ("", -1)  # a queue that none has: only the stop of the broker wakes its watches
 _LOOK_S = 5.0
+
+Behaviour = Callable[[Iterator[bytes], grpc.ServicerContext], Any]
 
 
 class Status(IntEnum):
@@ -36,38 +46,121 @@ class Status(IntEnum):
     SERVICE_UNKNOWN = 3
 
 
-def health_handler(pool: BrokerPool) -> grpc.GenericRpcHandler:
-    """Return the handler of the health service for a broker pool."""
+class HealthHandler(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no types
+    """The health service of a broker pool, with threads and limits of its own.
 
-    def status_of(request: bytes) -> Status:
+    Its callers need no credentials, so nothing that they do may cost the broker's callers a thread
+    or a place among `grpcMaxCalls`. A thread is there for each call that is let in, and one more
+    for refusing the others. gRPC is told that both methods take a stream of requests: else it would
+    wait for a request that never comes, for ever. Here such a call is ended after 2 s.
+    """
+
+    def __init__(self, pool: BrokerPool) -> None:
+        self._pool = pool
+        self._threads = _Uncounted(MOST_CHECKS + MOST_WATCHES + 1, "health")
+        self._stalls = StallWatch(_STALL_S)
+        self._slots = {
+            "Check": Slots("health checks at once", MOST_CHECKS, MOST_CHECKS),
+            "Watch": Slots("health watches at once", MOST_WATCHES, MOST_WATCHES),
+        }
+        self._handlers = {
+            "Check": grpc.stream_unary_rpc_method_handler(self._own(self._check)),
+            "Watch": grpc.stream_stream_rpc_method_handler(self._own(self._watch)),
+        }
+        self._refusal = grpc.stream_unary_rpc_method_handler(self._own(_refuse))
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        """Return what answers a call: the method's handler, or a refusal where too many are open.
+
+        Called before a thread is taken. The handler gives the slot back.
+        """
+        _, service, method = (*details.method.split("/"), "", "")[:3]
+        if service != HEALTH_SERVICE or method not in self._handlers:
+            return None
+        try:
+            self._slots[method].take(ANYONE)
+        except UnavailableError:
+            return self._refusal
+        return self._handlers[method]
+
+    def start(self) -> None:
+        """Begin to end calls whose request does not come."""
+        self._stalls.start()
+
+    def stop(self) -> None:
+        """End the threads; calls have ended before."""
+        self._threads.shutdown(wait=True)
+        self._stalls.stop()
+
+    def _own(self, behaviour: Behaviour) -> Behaviour:
+        """Return a behaviour that gRPC runs in the threads of this service."""
+
+        def run(requests: Iterator[bytes], context: grpc.ServicerContext) -> Any:
+            return behaviour(requests, context)
+
+        run.experimental_thread_pool = self._threads  # type: ignore[attr-defined]  # gRPC's name
+        return run
+
+    def _status(self, request: bytes) -> Status:
         if requested_service(request) not in _KNOWN:
             return Status.SERVICE_UNKNOWN
-        return Status.NOT_SERVING if pool.is_stopping else Status.SERVING
+        return Status.NOT_SERVING if self._pool.is_stopping else Status.SERVING
 
-    def check(request: bytes, context: grpc.ServicerContext) -> bytes:
-        status = status_of(request)
+    def _request(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        with self._stalls.watching(context.cancel):
+            return next(requests, b"")
+
+    def _check(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        try:
+            status = self._status(self._request(requests, context))
+        finally:
+            self._slots["Check"].give(ANYONE)
         if status is Status.SERVICE_UNKNOWN:
             context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
         return response(status)
 
-    def watch(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+    def _watch(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        try:
+            yield from self._changes(self._request(requests, context), context)
+        finally:
+            self._slots["Watch"].give(ANYONE)
+
+    def _changes(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         told = None
-        with pool.arrivals.watch([_WATCHED]) as watching:
+        with self._pool.arrivals.watch([_WATCHED]) as watching:
             context.add_callback(watching.wake)
             while context.is_active() and told is not Status.NOT_SERVING:
-                status = status_of(request)
+                status = self._status(request)
                 if status is not told:
                     yield response(status)
                     told = status
                 watching.wait(_LOOK_S)
 
-    return grpc.method_handlers_generic_handler(
-        HEALTH_SERVICE,
-        {
-            "Check": grpc.unary_unary_rpc_method_handler(check),
-            "Watch": grpc.unary_stream_rpc_method_handler(watch),
-        },
+
+class _Uncounted(ThreadPoolExecutor):
+    """Threads whose calls gRPC does not count among those that the server may have.
+
+    gRPC counts a call until the future that `submit` returns is done: this one is done at once.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        super().__init__(threads, thread_name_prefix=name)
+
+    def submit(self, *arguments: Any, **options: Any) -> Future[Any]:
+        """Run a call in one of the threads."""
+        super().submit(*arguments, **options)
+        done: Future[Any] = Future()
+        done.set_result(None)
+        return done
+
+
+def _refuse(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+    message = (
+        f"Too many health calls are open: {MOST_CHECKS} checks and {MOST_WATCHES} watches are the "
+        f"limit, of all callers together. Watch over fewer connections, or check instead."
     )
+    context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
+    raise AssertionError("abort raises")
 
 
 def requested_service(request: bytes) -> str:

@@ -23,8 +23,9 @@ from broker_core.service.auth.credentials import Credentials
 from broker_core.service.auth.tls import server_credentials
 from broker_core.service.background import Background, services
 from broker_core.service.broker_pool import BrokerPool
+from broker_core.service.core.rpc import Identify
 from broker_core.service.metrics import Metrics, MetricsPort
-from broker_core.service.server import BrokerServer, Identify, anyone
+from broker_core.service.server import BrokerServer, anyone
 from broker_core.service.transient_pool import Committer, PooledWriter
 from broker_core.types import Closing
 
@@ -84,11 +85,13 @@ class BrokerProcess:
             is_pooled=settings.is_pooled,
         )
         try:
+            identify, recognise = _identity(settings)
             self.server = BrokerServer(
                 self.pool,
                 settings,
                 credentials=server_credentials(settings),
-                identify=_identify(settings),
+                identify=identify,
+                recognise=recognise,
                 observe=self.metrics.observe,
             )
             self._watch()
@@ -146,10 +149,12 @@ class BrokerProcess:
         self.pool.close()
 
 
-def _identify(settings: ServiceSettings) -> Identify:
+def _identity(settings: ServiceSettings) -> tuple[Identify, Identify]:
+    """Return how callers are identified, and how they are recognised while their calls last."""
     if not settings.credentials_file:
-        return anyone
-    return Credentials(Path(settings.credentials_file)).identify
+        return anyone, anyone
+    credentials = Credentials(Path(settings.credentials_file))
+    return credentials.identify, credentials.recognise
 
 
 def committer(broker: BrokerProcess) -> Committer | None:

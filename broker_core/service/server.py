@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from typing import TYPE_CHECKING
@@ -13,12 +13,13 @@ from broker_core.broker.catalog import store_numbers
 from broker_core.errors import ConfigError, UnsupportedError
 from broker_core.service.append_dedup import AppendDedup
 from broker_core.service.auth.user_rights import ANYONE, UserIdentity
+from broker_core.service.call_limits import CallLimits
 from broker_core.service.core.read import ReadHandlers
-from broker_core.service.core.rpc import Boundary, Call, Handler, Observe
+from broker_core.service.core.rpc import Boundary, Call, Handler, Identify, Observe
 from broker_core.service.core.transactions import CheckBackListeners, TransactionHandlers
 from broker_core.service.core.write import WriteHandlers
 from broker_core.service.group_commit import GroupCommit
-from broker_core.service.health import health_handler
+from broker_core.service.health import HealthHandler
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core import methods
 from broker_core.wire.core.methods import METHODS, PROTOCOL, SERVICE, Method
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from broker_core.service.settings import ServiceSettings
 
 _HEAD_BYTES = 16 << 10
-Identify = Callable[[grpc.ServicerContext], UserIdentity]
 
 
 def anyone(context: grpc.ServicerContext) -> UserIdentity:
@@ -46,7 +46,9 @@ class BrokerServer:
     """A broker pool behind a port.
 
     gRPC's thread pool has one thread for each call that may be under way (`grpcMaxCalls`). A call
-    beyond that is refused with RESOURCE_EXHAUSTED and retried by clients; it is not queued.
+    beyond that is refused with RESOURCE_EXHAUSTED and retried by clients; it is not queued. How
+    many of them one user and calls that wait may take is said in call_limits.py. Calls of the
+    health service have threads of their own.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class BrokerServer:
         *,
         credentials: grpc.ServerCredentials | None = None,
         identify: Identify = anyone,
+        recognise: Identify = anyone,
         observe: Observe = unobserved,
     ) -> None:
         self._pool = pool
@@ -69,15 +72,20 @@ class BrokerServer:
             maximum_concurrent_rpcs=settings.max_calls,
             options=server_options(settings),
         )
-        boundary = Boundary(identify, observe)
+        self.limits = CallLimits(settings.max_calls)
+        self._boundary = Boundary(identify, recognise, self.limits, observe)
+        self._health = HealthHandler(pool)
         handlers = self._handlers()
         self._server.add_generic_rpc_handlers(
             [
                 grpc.method_handlers_generic_handler(
                     SERVICE,
-                    {each.name: boundary.rpc_handler(each, handlers[each]) for each in METHODS},
+                    {
+                        each.name: self._boundary.rpc_handler(each, handlers[each])
+                        for each in METHODS
+                    },
                 ),
-                health_handler(pool),
+                self._health,
             ]
         )
         self.port = self._bind(credentials)
@@ -97,6 +105,8 @@ class BrokerServer:
 
     def start(self) -> None:
         """Begin to serve; clients can connect when this returns."""
+        self.limits.stalls.start()
+        self._health.start()
         self._server.start()
 
     def stop(self, grace_s: float) -> None:
@@ -106,6 +116,8 @@ class BrokerServer:
         self.listeners.stop()
         self._server.stop(grace_s).wait()
         self._threads.shutdown(wait=True)
+        self._health.stop()
+        self.limits.stalls.stop()
 
     def _handlers(self) -> Mapping[Method, Handler]:
         limits = self._settings.limits

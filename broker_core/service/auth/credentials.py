@@ -12,7 +12,8 @@ pattern with `*`. They are asked for in auth/method_rules.py.
 The file is read again when it has changed, and looked at once a second at most. If it can't be read
 that is logged, and the last good one stays in force. Secrets are compared in constant time, and are
 neither kept nor shown. A secret that was right is remembered by a keyed hash of it, for scrypt is
-slow on purpose.
+slow on purpose. Because it is slow, and takes 16 MiB, one is computed at a time and few callers
+wait for it; others are refused at once and may try again. A caller that is remembered never waits.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from typing import Any
 
 import grpc
 
-from broker_core.errors import AuthenticationError, ConfigError
+from broker_core.errors import AuthenticationError, ConfigError, UnavailableError
 from broker_core.service.auth.user_rights import Right, Rule, UserIdentity
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,9 @@ _COST, _BLOCK, _PARALLEL = 1 << 14, 8, 1
 _MAX_COST = 1 << 20
 _MEMORY_BYTES = 256 << 20
 _LOOK_AGAIN_S = 1.0
-_MAX_REMEMBERED = 10_000
+MOST_LOGINS = 8
+"""Callers whose secret is being hashed, or who wait for that; each holds one of the server's
+threads."""
 
 
 def hash_secret(secret: str, salt: bytes | None = None) -> str:
@@ -81,7 +84,7 @@ class HashedSecret:
 
 
 _NOBODY = HashedSecret(_COST, _BLOCK, _PARALLEL, bytes(16), bytes(32))
-"""Compared with for an unknown name, so that a wrong name takes as long as a right one."""
+"""Compared with for an unknown name in a file without users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,9 @@ class Credentials:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._key = os.urandom(32)
-        self._known: dict[bytes, None] = {}
+        self._known: dict[str, bytes] = {}
+        self._logins = threading.BoundedSemaphore(MOST_LOGINS)
+        self._hashing = threading.Lock()
         self._looked_s = monotonic()
         self._stamp = _stamp(path)
         self._users = self._read()
@@ -144,33 +149,80 @@ class Credentials:
         name, secret = given_credentials(context.invocation_metadata())
         return self.check(name, secret)
 
+    def recognise(self, context: grpc.ServicerContext) -> UserIdentity:
+        """Return the identity of a caller that was identified before, as the file says it now."""
+        name, secret = given_credentials(context.invocation_metadata())
+        return self.check_again(name, secret)
+
     def check(self, name: str, secret: str) -> UserIdentity:
-        """Return the identity of a name; raise AuthenticationError for a wrong name or secret."""
+        """Return the identity of a name; raise AuthenticationError for a wrong name or secret.
+
+        Raise UnavailableError if too many logins are under way.
+        """
         self._look_again()
-        user = self._users.get(name)
-        if user is not None and self._is_remembered(user, secret):
-            return user.identity
-        is_right = (user.secret if user else _NOBODY).is_hash_of(secret)
-        if user is None or not is_right:
+        known = self._remembered(name, secret)
+        return self._log_in(name, secret) if known is None else known
+
+    def check_again(self, name: str, secret: str) -> UserIdentity:
+        """Return the identity of a name whose secret was right; no secret is hashed here.
+
+        Raise AuthenticationError if there is no such user any more, and UnavailableError if the
+        user's secret was changed: a new call, with the new secret, may be right.
+        """
+        self._look_again()
+        known = self._remembered(name, secret)
+        if known is not None:
+            return known
+        if name in self._users:
+            message = f"The credentials of {name} were changed; begin the call again."
+            raise UnavailableError(message)
+        message = "The credentials are not right any more; check accessKey and secretKey, or token."
+        raise AuthenticationError(message)
+
+    def _log_in(self, name: str, secret: str) -> UserIdentity:
+        if not self._logins.acquire(blocking=False):
+            message = (
+                f"{MOST_LOGINS} logins are under way, which is the most at a time; try again. "
+                f"Callers that have logged in are not concerned."
+            )
+            raise UnavailableError(message)
+        try:
+            with self._hashing:
+                # Meanwhile another call may have brought the same secret.
+                known = self._remembered(name, secret)
+                if known is not None:
+                    return known
+                user = self._users.get(name)
+                is_right = (user.secret if user else self._decoy(name)).is_hash_of(secret)
+                if user is not None and is_right:
+                    self._known[name] = self._mark(user, secret)
+                    return user.identity
             message = "The credentials are wrong; check accessKey and secretKey, or token."
             raise AuthenticationError(message)
-        self._remember(user, secret)
-        return user.identity
+        finally:
+            self._logins.release()
+
+    def _decoy(self, name: str) -> HashedSecret:
+        """Return the secret that an unknown name is compared with.
+
+        It costs as much as that of some user, always of the same one: time does not tell whether a
+        name exists, also if secrets were made at different costs.
+        """
+        costs = [user.secret for _, user in sorted(self._users.items())] or [_NOBODY]
+        chosen = int.from_bytes(hmac.digest(self._key, name.encode(), "sha256")[:8], "big")
+        return costs[chosen % len(costs)]
 
     def _mark(self, user: User, secret: str) -> bytes:
         # The hash in the file is part of it: a secret that was changed there is not remembered.
         text = b"\0".join((user.identity.name.encode(), user.secret.hashed, secret.encode()))
         return hmac.digest(self._key, text, "sha256")
 
-    def _is_remembered(self, user: User, secret: str) -> bool:
-        return self._mark(user, secret) in self._known
-
-    def _remember(self, user: User, secret: str) -> None:
-        with self._lock:
-            # Wrong secrets are never remembered, so only valid users can fill this.
-            if len(self._known) >= _MAX_REMEMBERED:
-                self._known.clear()
-            self._known[self._mark(user, secret)] = None
+    def _remembered(self, name: str, secret: str) -> UserIdentity | None:
+        """Return the identity of a user whose secret was recognised before."""
+        user, mark = self._users.get(name), self._known.get(name)
+        if user is None or mark is None or not hmac.compare_digest(mark, self._mark(user, secret)):
+            return None
+        return user.identity
 
     def _look_again(self) -> None:
         now_s = self._monotonic()
@@ -188,6 +240,9 @@ class Credentials:
                 log.warning("event=credentials_kept error=%s", error)
             else:
                 log.info("event=credentials_read users=%d", len(self._users))
+                # What is remembered is bounded by the number of users.
+                for name in self._known.keys() - self._users.keys():
+                    self._known.pop(name, None)
 
     def _read(self) -> dict[str, User]:
         try:

@@ -2,13 +2,16 @@
 
 Every method has one rule in RULES, and a server with a method without a rule does not start. Most
 rules need no more than the request: core/rpc.py asks them before the handler runs, so a handler
-can't forget. Three kinds of rule need what only the handler has:
+can't forget. Four kinds of rule need what only the handler, or the core, has:
 
     records   Append and Prepare: the topics are known when the records have been admitted.
-              Admission calls what `publish_permit` returned, before anything is written.
+              Admission calls what `publish_permit` returned, before anything is written. A caller
+              who may publish nowhere is refused before room for the records is taken.
     visible   Topics: the answer holds only topics that the caller has a right on.
     readable  Message: a message of a topic that the caller can't read is answered as not found,
               so that ids tell nothing about other topics.
+    caller    Transactions: the core is told who asks (`caller_of`), and compares it with what the
+              stored half messages and decisions say (broker/transactions/ownership.py).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from broker_core.broker.transactions.ownership import NOBODY_ELSE, Caller
 from broker_core.service.auth.user_rights import ANYONE, Right, UserIdentity
 from broker_core.wire.core import methods
 from broker_core.wire.core.methods import Method
@@ -32,6 +36,17 @@ def publish_permit(identity: UserIdentity) -> Permit | None:
     A list of topics costs a search through the records: without credentials none is made.
     """
     return None if identity is ANYONE else lambda topics: identity.require(Right.PUBLISH, topics)
+
+
+def caller_of(identity: UserIdentity) -> Caller:
+    """Return what the core needs to know of a caller to tell what is theirs (ownership.py)."""
+    if identity is ANYONE:
+        return NOBODY_ELSE
+    return Caller(
+        identity.name,
+        None if identity.may_everywhere(Right.PUBLISH) else publish_permit(identity),
+        is_admin=identity.may_everywhere(Right.ADMIN),
+    )
 
 
 def visible(identity: UserIdentity, topics: Iterable[str]) -> list[str]:
@@ -76,10 +91,6 @@ def _create_topic(identity: UserIdentity, request: Any) -> None:
     identity.require(right, [request.topic])
 
 
-def _end(identity: UserIdentity, request: Any) -> None:
-    identity.require(Right.PUBLISH, [request.half.topic])
-
-
 RULES: Mapping[Method, RightsRule] = {
     methods.HELLO: _anybody,
     methods.STATS: _everywhere(Right.ADMIN),
@@ -96,16 +107,16 @@ RULES: Mapping[Method, RightsRule] = {
     methods.PULL: _topic(Right.SUBSCRIBE),
     methods.QUERY: _topic(Right.SUBSCRIBE),
     methods.MESSAGE: _by_handler,  # readable
-    methods.APPEND: _by_handler,  # publish_permit
-    methods.APPEND_CHUNKS: _by_handler,  # publish_permit
+    methods.APPEND: _somewhere(Right.PUBLISH),  # and publish_permit
+    methods.APPEND_CHUNKS: _somewhere(Right.PUBLISH),  # and publish_permit
     methods.DELETE_BEFORE: _everywhere(Right.ADMIN),
     methods.IS_DECIDED: _somewhere(Right.PUBLISH),
-    methods.PREPARE: _by_handler,  # publish_permit
-    methods.PREPARE_CHUNKS: _by_handler,  # publish_permit
-    methods.COMMIT_BATCH: _somewhere(Right.PUBLISH),
-    methods.ABORT_BATCH: _somewhere(Right.PUBLISH),
+    methods.PREPARE: _somewhere(Right.PUBLISH),  # and publish_permit
+    methods.PREPARE_CHUNKS: _somewhere(Right.PUBLISH),  # and publish_permit
+    methods.COMMIT_BATCH: _somewhere(Right.PUBLISH),  # and caller_of
+    methods.ABORT_BATCH: _somewhere(Right.PUBLISH),  # and caller_of
     methods.PREPARE_MESSAGE: _topic(Right.PUBLISH),
-    methods.END: _end,
+    methods.END: _somewhere(Right.PUBLISH),  # and caller_of: rights of what is stored
     methods.LISTEN: _somewhere(Right.PUBLISH),
     methods.CHECK_BACK: _everywhere(Right.ADMIN),
 }

@@ -71,9 +71,13 @@ class UserIdentity:
             message = f"{self.name} may not {right.value} any topic; ask for this right."
             raise PermissionDeniedError(message)
 
+    def may_everywhere(self, right: Right) -> bool:
+        """Tell whether the user has a right on every topic."""
+        return any(rule.pattern == "*" and rule.allows("", right) for rule in self.rules)
+
     def require_everywhere(self, right: Right) -> None:
         """Raise PermissionDeniedError unless the user has a right on every topic."""
-        if not any(rule.pattern == "*" and rule.allows("", right) for rule in self.rules):
+        if not self.may_everywhere(right):
             message = f"{self.name} may not {right.value} the whole broker; a rule for * would do."
             raise PermissionDeniedError(message)
 

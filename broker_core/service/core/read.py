@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from broker_core.broker.query import as_frames, find_by_id, find_by_key
@@ -92,10 +93,15 @@ class ReadHandlers:
         keys = [(request.topic, queue_id) for queue_id in known]
         wait_s = min(max(0.0, request.timeout_ms / 1000), LONGEST_WAIT_S)
         until_s = time.monotonic() + wait_s
-        with self._pool.broker() as broker, self._pool.arrivals.watch(keys) as watch:
+        with (
+            call.waiting() if wait_s else nullcontext(),
+            self._pool.broker() as broker,
+            self._pool.arrivals.watch(keys) as watch,
+        ):
             call.when_over(watch.wake)
             # The watch is set up before the look: an arrival in between ends the wait at once.
             while True:
+                call.require_still()
                 held = self._bounds(broker, request.topic)
                 has_come = any(
                     queue.maximum > known.get(queue.queue_id, queue.maximum)
@@ -104,7 +110,7 @@ class ReadHandlers:
                 left_s = until_s - time.monotonic()
                 if has_come or left_s <= 0 or not call.is_active or self._pool.is_stopping:
                     return held
-                watch.wait(left_s)
+                watch.wait(min(left_s, call.recheck_s))
 
     def _bounds(self, broker: EmbeddedBroker, topic: str) -> pb.TopicBounds:
         queues = [
@@ -119,7 +125,8 @@ class ReadHandlers:
         """Yield the messages of a range in chunks, filtered; with `follow`, also later ones."""
         queue = QueueRef(request.topic, request.broker_name, request.queue_id)
         wanted_filter = filter_of(request.filter)
-        with self._pool.broker() as broker:
+        waiting = call.waiting() if request.follow else nullcontext()
+        with waiting, self._pool.broker() as broker:
             wanted = OffsetRange(queue, LogicalOffset(request.start), LogicalOffset(request.end))
             if request.follow:
                 yield from self._follow(broker, wanted, wanted_filter, request, call)
@@ -185,7 +192,8 @@ class ReadHandlers:
                         yield from self._range(broker, ahead, wanted_filter, request)
                         at = end
                         continue
-                watch.wait()
+                watch.wait(call.recheck_s)
+                call.require_still()
         if self._pool.is_stopping:
             raise self._pool.stopping()
 

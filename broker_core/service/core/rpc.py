@@ -1,20 +1,29 @@
 """Calls: the boundary between gRPC and the handlers.
 
-A handler is a plain function of a request and a Call. The boundary identifies the caller, parses
-the request, asks for rights (auth/method_rules.py), runs the handler, and counts the call. An error
-that the broker raises on purpose becomes a status with its detail (wire/core/status.py). Any other
-error is a bug: it is logged here with its trace, and here only, and the client learns no more than
-that it happened.
+A handler is a plain function of a request and a Call. The boundary identifies the caller, waits for
+the request, parses it, asks for rights (auth/method_rules.py), runs the handler, and counts the
+call. An error that the broker raises on purpose becomes a status with its detail
+(wire/core/status.py). A call that its client gave up is no error. Any other error is a bug: it is
+logged here with its trace, and here only, and the client learns no more than that it happened.
+
+gRPC is told that every method takes a stream of requests. On the wire that is the same; but gRPC
+waits for the one request of a unary method before it calls anything of ours, for ever and with a
+thread, also if the caller has no credentials. Here a caller is identified first, and call_limits.py
+ends a call whose request does not come.
+
+Credentials are looked at again while a call lasts: once a second, before each reply and after each
+part of a request. A user who could not begin the call any more gets nothing more from it.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import logging
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -26,21 +35,39 @@ from broker_core.wire.core.methods import Method, Shape
 from broker_core.wire.core.status import DETAIL_KEY, code_of, detail_of
 
 if TYPE_CHECKING:
+    from broker_core.service.auth.method_rules import RightsRule
     from broker_core.service.auth.user_rights import UserIdentity
+    from broker_core.service.call_limits import CallLimits
 
 log = logging.getLogger(__name__)
-_IPV4_PEER = re.compile(r"ipv4:([0-9.]+):[0-9]+\Z")
+NO_HOST = pack_host("0.0.0.0", 0)  # noqa: S104 - stored in records, nothing listens there
+"""The born host of messages whose sender has no IPv4 address."""
+RECHECK_S = 1.0
+"""Time after which a call that lasts looks at its caller's credentials again."""
 _MAX_DETAILS = 300
 
 Handler = Callable[[Any, "Call"], Any]
+Identify = Callable[[grpc.ServicerContext], "UserIdentity"]
 
 
 class Call:
     """One call: its caller, the time left, and whether the client still waits."""
 
-    def __init__(self, context: grpc.ServicerContext, identity: UserIdentity) -> None:
+    def __init__(
+        self,
+        context: grpc.ServicerContext,
+        identity: UserIdentity,
+        recognise: Identify,
+        limits: CallLimits,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._context = context
         self.identity = identity
+        self._recognise = recognise
+        self._limits = limits
+        self._monotonic = monotonic
+        self._checked_s = monotonic()
+        self._guard: tuple[RightsRule, Any] | None = None
 
     @property
     def is_active(self) -> bool:
@@ -60,19 +87,76 @@ class Call:
         return None if left_s is None else time.monotonic() + left_s
 
     @property
-    def born_host(self) -> bytes | None:
-        """The client's address as records carry it; None unless it is IPv4.
+    def born_host(self) -> bytes:
+        """The client's address as records carry it; 0.0.0.0 unless it is IPv4.
 
-        Without the port, which means nothing later: so batches of several connections can be
-        joined.
+        An IPv6 address has no place in a record whose flags do not announce one, and those flags
+        decide where every later field lies. Without the port, which means nothing later: so
+        batches of several connections can be joined.
         """
-        match = _IPV4_PEER.match(self._context.peer())
-        return pack_host(str(ipaddress.IPv4Address(match[1])), 0) if match else None
+        return peer_host(self._context.peer())
 
     def when_over(self, callback: Callable[[], None]) -> None:
         """Call a function when the call ends, however it does."""
         if not self._context.add_callback(callback):
             callback()
+
+    @property
+    def recheck_s(self) -> float:
+        """Time that a wait may take before `require_still` is to be asked again."""
+        return RECHECK_S
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Hold a slot for a call that waits over a block; UnavailableError if none is left."""
+        return self._limits.waiting.hold(self.identity)
+
+    def guard(self, rule: RightsRule, request: Any) -> None:
+        """Ask for the caller's right now, and whenever `require_still` asks again."""
+        rule(self.identity, request)
+        self._guard = (rule, request)
+
+    def require_still(self) -> None:
+        """Raise unless the caller could begin this call now; looked at once a second."""
+        now_s = self._monotonic()
+        if now_s - self._checked_s < RECHECK_S:
+            return
+        self._checked_s = now_s
+        identity = self._recognise(self._context)
+        if self._guard is not None:
+            rule, request = self._guard
+            rule(identity, request)
+        self.identity = identity
+
+    def received(self, requests: Iterator[Any]) -> Iterator[Any]:
+        """Yield what the client sends; the call is ended if that takes too long."""
+        while True:
+            with self._limits.stalls.watching(self._context.cancel):
+                request = next(requests, None)
+            if request is None:
+                return
+            self.require_still()
+            yield request
+
+
+def peer_host(peer: str) -> bytes:
+    """Return the host of gRPC's text for a peer as records carry it.
+
+    >>> peer_host("ipv4:10.1.2.3:5000") == pack_host("10.1.2.3", 0)
+    True
+    >>> peer_host("ipv6:%5B::ffff:10.1.2.3%5D:5000") == pack_host("10.1.2.3", 0)
+    True
+    >>> peer_host("ipv6:[::1]:5000") == peer_host("unix:") == NO_HOST
+    True
+    """
+    host = unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return NO_HOST
+    if isinstance(address, ipaddress.IPv6Address):
+        mapped = address.ipv4_mapped
+        return NO_HOST if mapped is None else pack_host(str(mapped), 0)
+    return pack_host(str(address), 0)
 
 
 Observe = Callable[[Method, float, str], None]
@@ -80,36 +164,53 @@ Observe = Callable[[Method, float, str], None]
 
 
 class Boundary:
-    """Turns handlers of ours into gRPC's: identity, rights, errors, metrics."""
+    """Turns handlers of ours into gRPC's: identity, limits, rights, errors, metrics.
+
+    `identify` names the caller of a call that begins; `recognise` names it again, later, and does
+    so without work that is slow on purpose.
+    """
 
     def __init__(
-        self, identify: Callable[[grpc.ServicerContext], UserIdentity], observe: Observe
+        self, identify: Identify, recognise: Identify, limits: CallLimits, observe: Observe
     ) -> None:
         self._identify = identify
+        self._recognise = recognise
+        self._limits = limits
         self._observe = observe
 
     def rpc_handler(self, method: Method, handler: Handler) -> grpc.RpcMethodHandler:
         """Return the gRPC handler of a method."""
-        make = {
-            Shape.UNARY: grpc.unary_unary_rpc_method_handler,
-            Shape.REPLIES: grpc.unary_stream_rpc_method_handler,
-            Shape.REQUESTS: grpc.stream_unary_rpc_method_handler,
-        }[method.shape]
-        wrap = self._streaming if method.shape is Shape.REPLIES else self._single
+        is_streaming = method.shape is Shape.REPLIES
+        make = (
+            grpc.stream_stream_rpc_method_handler
+            if is_streaming
+            else grpc.stream_unary_rpc_method_handler
+        )
+        wrap = self._streaming if is_streaming else self._single
         return make(
             wrap(method, _guarded(method, handler)),
             request_deserializer=None,  # parsed within the boundary, where errors are ours
             response_serializer=method.reply.serialize,
         )
 
+    @contextmanager
+    def _admitted(self, context: grpc.ServicerContext) -> Iterator[Call]:
+        identity = self._identify(context)
+        with self._limits.calls.hold(identity):
+            yield Call(context, identity, self._recognise, self._limits)
+
     def _single(
         self, method: Method, handler: Handler
-    ) -> Callable[[Any, grpc.ServicerContext], Any]:
-        def answer(request: Any, context: grpc.ServicerContext) -> Any:
+    ) -> Callable[[Iterator[Any], grpc.ServicerContext], Any]:
+        def answer(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
             started_s = time.perf_counter()
             try:
-                call = Call(context, self._identify(context))
-                reply = handler(request, call)
+                with self._admitted(context) as call:
+                    reply = handler(call.received(requests), call)
+            except grpc.RpcError:
+                # gRPC's own, raised where a request is waited for: the client gave up.
+                self._end(method, started_s, "CANCELLED")
+                raise
             except Exception as error:  # noqa: BLE001 - the boundary: all of it is translated
                 self._end(method, started_s, code_name(error))
                 refuse(context, method, error)
@@ -120,15 +221,19 @@ class Boundary:
 
     def _streaming(
         self, method: Method, handler: Handler
-    ) -> Callable[[Any, grpc.ServicerContext], Iterator[Any]]:
-        def answer(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+    ) -> Callable[[Iterator[Any], grpc.ServicerContext], Iterator[Any]]:
+        def answer(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
             started_s = time.perf_counter()
             status = "CANCELLED"  # stays so if gRPC closes this generator before its end
             try:
-                call = Call(context, self._identify(context))
-                replies: Iterable[Any] = handler(request, call)
-                yield from replies
+                with self._admitted(context) as call:
+                    replies: Iterable[Any] = handler(call.received(requests), call)
+                    for reply in replies:
+                        call.require_still()
+                        yield reply
                 status = "OK"
+            except grpc.RpcError:
+                raise
             except Exception as error:  # noqa: BLE001 - the boundary: all of it is translated
                 status = code_name(error)
                 refuse(context, method, error)
@@ -145,17 +250,22 @@ def _guarded(method: Method, handler: Handler) -> Handler:
     """Return a handler of raw requests, which parses them and asks for the caller's rights."""
     rule = RULES[method]  # looked up when the server is made: no method is served without a rule
 
-    def handle(request: Any, call: Call) -> Any:
-        parsed = _parsed(method, request)
-        rule(call.identity, parsed)
+    def handle(requests: Iterator[Any], call: Call) -> Any:
+        parsed = _parsed(method, requests)
+        call.guard(rule, parsed)
         return handler(parsed, call)
 
     return handle
 
 
-def _parsed(method: Method, request: Any) -> Any:
+def _parsed(method: Method, requests: Iterator[Any]) -> Any:
+    """Return the one request of a method, or all of them for one that takes a stream."""
     if method.shape is Shape.REQUESTS:
-        return request
+        return requests
+    request = next(requests, None)
+    if request is None:
+        message = f"{method.name} needs a request, and the client sent none."
+        raise RequestError(message)
     try:
         return method.request.parse(request)
     except DecodeError as error:

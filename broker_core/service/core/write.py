@@ -6,16 +6,18 @@ are known, by admission.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from broker_core.errors import IllegalMessageError, RequestError
+from broker_core.errors import IllegalMessageError, RequestError, UnavailableError
 from broker_core.service.admission import Records, is_reserved_topic
 from broker_core.service.append_dedup import AppendAttempt, AppendName
 from broker_core.service.auth import method_rules
+from broker_core.service.call_limits import STALL_S
 from broker_core.service.core.read import topic_message
 from broker_core.service.group_commit import Job
 from broker_core.store.writer import FLUSH_MODES
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
     from broker_core.wire.core.methods import Limits
 
 CLIENT_NAME_BYTES = 16
+PACE_BYTES_S = 256 << 10
+"""Bytes that must come in a second, after the first 10 s, of a request in several chunks."""
+_LEAST_CHUNK_BYTES = 2048
+"""Two chunks in a row are larger than the limit of one, which is 4096 or more: a request of smaller
+ones would take more memory than its bytes."""
 
 
 class WriteHandlers:
@@ -73,7 +80,7 @@ class WriteHandlers:
             )
             raise IllegalMessageError(message)
         # The head names the size: room is claimed before the other chunks are read off the wire.
-        with self._group_commit.room(total, call.deadline_s):
+        with self._group_commit.room(total, call.deadline_s, call):
             records = join_chunks(first, requests, total, call.born_host)
             result = self._append_once(head, records, call)
             return pack_append_result(result.slice(0, 0) if head.without_places else result)
@@ -86,7 +93,11 @@ class WriteHandlers:
             deadline_s=call.deadline_s,
         )
         return self._repeats.once(
-            attempt_of(head), records, lambda: self._group_commit.append(job), call.left_s
+            attempt_of(head),
+            records,
+            lambda: self._group_commit.append(job),
+            call.left_s,
+            user=call.identity.name,
         )
 
     def delete_before(self, request: pb.DeleteBefore, call: Call) -> pb.Offset:
@@ -167,20 +178,39 @@ def join_chunks(
     rest: Iterable[bytes],
     total_bytes: int,
     born_host: bytes | None,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> Records:
-    """Return the records of all chunks of an append; raise RequestError unless they add up."""
+    """Return the records of all chunks of an append; raise RequestError unless they add up.
+
+    Raise UnavailableError for a client that sends less than 256 KiB/s: it holds room for all of it.
+    """
     chunks = [first]
     held = len(first.records)
+    most_chunks = total_bytes // _LEAST_CHUNK_BYTES + 2
+    started_s = monotonic()
     for request in rest:
-        if not chunks[-1].flags & Flag.MORE or held > total_bytes:
+        if not chunks[-1].flags & Flag.MORE or held > total_bytes or len(chunks) == most_chunks:
             break
         chunks.append(unpack(request))
         held += len(chunks[-1].records)
+        _require_pace(held, total_bytes, monotonic() - started_s)
     if held != total_bytes or chunks[-1].flags & Flag.MORE:
-        message = f"An append of {total_bytes} bytes came as {held}. Nothing was written."
+        message = (
+            f"An append of {total_bytes} bytes came as {held}, in {len(chunks)} chunks of at most "
+            f"{most_chunks}. Nothing was written."
+        )
         raise RequestError(message)
     if len(chunks) == 1:
         return Records(first.records, first.sizes, born_host)
     data = np.concatenate([chunk.records for chunk in chunks])
     sizes = np.concatenate([chunk.sizes for chunk in chunks])
     return Records(data, sizes, born_host)
+
+
+def _require_pace(held: int, total_bytes: int, seconds: float) -> None:
+    if seconds > STALL_S + held / PACE_BYTES_S:
+        message = (
+            f"{held} of {total_bytes} bytes came in {seconds:.0f} s, too slow to hold room for "
+            f"them all. Nothing was written; send them in smaller parts."
+        )
+        raise UnavailableError(message)

@@ -130,13 +130,88 @@ def test_what_can_not_be_told_is_not_done_twice(pool: BrokerPool) -> None:
     assert bodies(pool) == []
 
 
-def test_the_window_is_bounded(pool: BrokerPool) -> None:
-    dedup = AppendDedup(pool, window=2)
-    for number in range(5):
-        name = AppendName(NAME.client, number)
-        append(dedup, pool, AppendAttempt(name, 1, pool.instance), request(message(number)))
+@pytest.mark.parametrize("unique", [True, False])
+@pytest.mark.parametrize("between", [0, 1, 2, 3, 7])
+def test_a_repeat_is_never_done_twice_however_many_appends_lie_between(
+    pool: BrokerPool, between: int, unique: bool
+) -> None:
+    """The window is 2: own appends around and beyond it, and others' of any number, between."""
+    dedup = AppendDedup(pool, client_window=2, user_window=4)
+    records = request(message(1, unique=unique))
+    first = append(dedup, pool, AppendAttempt(NAME, 1, pool.instance), records)
+    for number in range(between):
+        name = AppendName(NAME.client, 8 + number)
+        sent = request(message(8 + number))
+        append(dedup, pool, AppendAttempt(name, 1, pool.instance), sent)
+    held = bodies(pool)
 
-    assert list(dedup._done) == [AppendName(NAME.client, 3), AppendName(NAME.client, 4)]
+    attempt = AppendAttempt(NAME, 2, pool.instance)
+    if unique or between < 2:
+        assert same(first, append(dedup, pool, attempt, records))
+    else:
+        with pytest.raises(UnavailableError, match="can't be told"):
+            append(dedup, pool, attempt, records)
+    assert bodies(pool) == held
+
+
+@pytest.mark.parametrize("user", ["same", "other"])
+def test_other_clients_do_not_push_out_an_append(pool: BrokerPool, user: str) -> None:
+    """A client's window is its own; one user's clients share a limit, other users' do not."""
+    dedup = AppendDedup(pool, client_window=2, user_window=3)
+    commit = GroupCommit(pool, 1 << 20)
+
+    def once(attempt: AppendAttempt, records: Records, user: str) -> AppendResult:
+        return dedup.once(attempt, records, lambda: commit.append(Job(records)), user=user)
+
+    mine = request(message(1, unique=False))
+    first = once(AppendAttempt(NAME, 1, pool.instance), mine, "same")
+    clients = 1 if user == "same" else 5
+    for number in range(20):
+        name = AppendName(b"%16d" % (number % clients), number)
+        sent = request(message(100 + number))
+        once(AppendAttempt(name, 1, pool.instance), sent, user)
+
+    again = once(AppendAttempt(NAME, 2, pool.instance), mine, "same")
+
+    assert same(first, again)
+
+
+def test_a_client_that_was_forgotten_is_not_taken_for_a_new_one(pool: BrokerPool) -> None:
+    dedup = AppendDedup(pool, client_window=2, user_window=2)
+    mine = request(message(1, unique=False))
+    append(dedup, pool, AppendAttempt(NAME, 1, pool.instance), mine)
+    for number in range(3):
+        name = AppendName(b"%16d" % number, 1)
+        append(dedup, pool, AppendAttempt(name, 1, pool.instance), request(message(9 + number)))
+    held = bodies(pool)
+    earlier = AppendName(NAME.client, NAME.sequence - 1)
+    append(dedup, pool, AppendAttempt(earlier, 2, pool.instance), request(message(50)))
+
+    with pytest.raises(UnavailableError, match="can't be told"):
+        append(dedup, pool, AppendAttempt(NAME, 2, pool.instance), mine)
+    assert bodies(pool) == [*held, b"body 50"]
+
+
+def test_a_name_is_one_users(pool: BrokerPool) -> None:
+    dedup, commit = AppendDedup(pool), GroupCommit(pool, 1 << 20)
+    records = request(message(1))
+    attempt = AppendAttempt(NAME, 1, pool.instance)
+    for user in ("one", "two"):
+        dedup.once(attempt, records, lambda: commit.append(Job(records)), user=user)
+
+    assert bodies(pool) == [b"body 1"] * 2
+
+
+def test_the_window_is_bounded(pool: BrokerPool) -> None:
+    dedup = AppendDedup(pool, client_window=2, user_window=6)
+    for client in range(9):
+        for number in range(5):
+            name = AppendName(b"%16d" % client, number)
+            append(dedup, pool, AppendAttempt(name, 1, pool.instance), request(message(number)))
+
+    clients = dedup._done[""]._clients
+    assert list(clients) == [b"%16d" % client for client in (6, 7, 8)]
+    assert all(list(window.done) == [3, 4] for window in clients.values())
 
 
 def test_a_repeat_waits_for_the_first_one_under_way(pool: BrokerPool) -> None:

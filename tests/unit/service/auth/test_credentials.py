@@ -65,7 +65,7 @@ def test_right_ones_are_recognised_again_at_once(tmp_path: Path) -> None:
     first, again = credentials.check("etl", "hush"), credentials.check("etl", "hush")
 
     assert first is again
-    assert b"hush" not in b"".join(credentials._known)
+    assert b"hush" not in b"".join(credentials._known.values())
     assert "hush" not in repr(vars(credentials))
 
 

@@ -1,0 +1,221 @@
+"""Limits of calls: whatever anybody keeps open, others are served."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from broker_core import UnavailableError, open_broker
+from broker_core.service import call_limits, health
+from broker_core.service.auth.user_rights import ANYONE, UserIdentity
+from broker_core.service.call_limits import CallLimits, Slots, StallWatch
+from broker_core.service.health import HEALTH_SERVICE
+from broker_core.service.main import BrokerProcess
+from broker_core.wire.core import broker_pb2 as pb
+from broker_core.wire.core.methods import SERVICE
+from tests.contract.test_messages import outgoing
+from tests.kit.raw_calls import RawCall, first_chunk, raw_channel, wait_until, write_credentials
+from tests.kit.served import served
+
+MOST = 16
+CALLS = 2 * MOST
+ONE, OTHER = UserIdentity("one"), UserIdentity("other")
+
+WAITING = {
+    "Listen": [pb.Listen(group="g").SerializeToString()],
+    "Pull": [pb.Pull(topic="orders", broker_name="broker-a", follow=True).SerializeToString()],
+    "Await": [
+        pb.Await(
+            topic="orders", queues=[pb.QueueOffset(queue_id=0, offset=1 << 40)], timeout_ms=60_000
+        ).SerializeToString()
+    ],
+}
+STALLED = {
+    "AppendChunks": [first_chunk("AppendChunks", 1 << 20)],
+    "PrepareChunks": [first_chunk("PrepareChunks", 1 << 20)],
+    "Hello": [],
+    "Append": [],
+    "Pull": [],
+}
+PER_USER, PER_USER_WAITING = MOST * 3 // 4, MOST // 4
+ALLOWED = {("reader", "Pull"), ("reader", "Await"), ("stranger", "Listen")}
+SENDERS = {"AppendChunks", "PrepareChunks"}
+ACTORS = [None, "norule", "reader", "stranger"]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker with users; calls that stall are given a minute, so that they do not end here."""
+    root = tmp_path_factory.mktemp("limits")
+    settings = {
+        "grpcCredentialsFile": str(write_credentials(root / "credentials.json")),
+        "grpcMaxCalls": str(MOST),
+        "brokerName": "broker-a",
+    }
+    before = call_limits.STALL_S, health._STALL_S
+    call_limits.STALL_S = health._STALL_S = 60.0
+    with served(root / "store", settings) as process:
+        with open_broker(process.address, "rw", token="admin.hush") as broker:
+            for topic in ("orders", "mal"):
+                broker.create_topic(topic, queues=1)
+        yield process
+    call_limits.STALL_S, health._STALL_S = before
+
+
+def serve_others_beside(
+    process: BrokerProcess, path: str, user: str | None, messages: list[bytes], held: int
+) -> None:
+    """Open more calls than the server has threads; `held` of them stay, and a send succeeds."""
+    wait_until(lambda: process.server.limits.calls.held == 0, "the end of the calls before")
+    with raw_channel(process) as channel:
+        calls = [RawCall(channel, path, user, *messages) for _ in range(CALLS)]
+        try:
+            wait_until(
+                lambda: sum(not call.is_over for call in calls) == held, f"{held} calls left open"
+            )
+            with open_broker(process.address, "rw", retry_ms=0, token="owner.hush") as owner:
+                assert owner.append(outgoing(b"served")).queue_ids.tolist() == [0]
+            assert sum(not call.is_over for call in calls) == held
+        finally:
+            for call in calls:
+                call.end()
+
+
+@pytest.mark.parametrize("method", WAITING)
+@pytest.mark.parametrize("user", ACTORS)
+def test_calls_that_wait_leave_threads_to_others(
+    guarded: BrokerProcess, user: str | None, method: str
+) -> None:
+    held = PER_USER_WAITING if (user, method) in ALLOWED else 0
+    serve_others_beside(guarded, f"/{SERVICE}/{method}", user, WAITING[method], held)
+
+
+@pytest.mark.parametrize("method", STALLED)
+@pytest.mark.parametrize("user", ACTORS)
+def test_calls_that_do_not_go_on_leave_threads_to_others(
+    guarded: BrokerProcess, user: str | None, method: str
+) -> None:
+    if user is None or (method in SENDERS and user != "stranger"):
+        held = 0
+    else:
+        held = PER_USER
+    serve_others_beside(guarded, f"/{SERVICE}/{method}", user, STALLED[method], held)
+
+
+@pytest.mark.parametrize(
+    ("method", "messages"), [("Watch", [b""]), ("Watch", []), ("Check", [])], ids=str
+)
+def test_health_calls_take_no_thread_of_the_brokers_calls(
+    guarded: BrokerProcess, method: str, messages: list[bytes]
+) -> None:
+    held = health.MOST_WATCHES if method == "Watch" else health.MOST_CHECKS
+    serve_others_beside(guarded, f"/{HEALTH_SERVICE}/{method}", None, messages, held)
+
+    slots = guarded.server._health._slots[method]
+    wait_until(lambda: slots.held == 0, "slots given back")
+
+
+def test_all_users_together_leave_threads_to_calls_that_do_not_wait(
+    tmp_path: Path,
+) -> None:
+    with served(tmp_path / "store", {"grpcMaxCalls": "4"}) as process, raw_channel(process) as raw:
+        calls = [RawCall(raw, f"/{SERVICE}/Listen", None, *WAITING["Listen"]) for _ in range(12)]
+        wait_until(lambda: sum(not call.is_over for call in calls) == 2, "two calls left open")
+        with open_broker(process.address, "rw", retry_ms=0) as broker:
+            broker.create_topic("orders", queues=1)
+        refused = next(call for call in calls if call.is_over)
+        assert refused.replies.code() is grpc.StatusCode.UNAVAILABLE
+        assert "calls that wait" in refused.replies.details()
+        for call in calls:
+            call.end()
+
+
+@pytest.mark.parametrize("path", [f"/{SERVICE}/Hello", f"/{HEALTH_SERVICE}/Check"])
+def test_a_call_whose_request_does_not_come_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(call_limits, "STALL_S", 0.1)
+    monkeypatch.setattr(health, "_STALL_S", 0.1)
+    with served(tmp_path / "store") as process, raw_channel(process) as raw:
+        call = RawCall(raw, path, None)
+
+        assert call.replies.code() is grpc.StatusCode.CANCELLED
+        call.end()
+    assert "event=stalled calls=1" in caplog.text
+    assert "event=bug" not in caplog.text
+
+
+# Units
+
+
+def test_slots_are_limited_for_each_user_and_for_all() -> None:
+    slots = Slots("calls", per_user=2, total=3)
+    slots.take(ONE)
+    slots.take(ONE)
+    with pytest.raises(UnavailableError, match="one has 2 of at most 2, all users 2 of 3"):
+        slots.take(ONE)
+    slots.take(OTHER)
+    with pytest.raises(UnavailableError, match="other has 1 of at most 2, all users 3 of 3"):
+        slots.take(OTHER)
+    slots.give(ONE)
+    slots.take(OTHER)
+    for user in (ONE, OTHER, OTHER):
+        slots.give(user)
+
+    assert slots.held == 0
+    assert slots._by_user == {}
+
+
+@pytest.mark.parametrize("most", range(1, 40))
+def test_limits_leave_threads_to_calls_that_do_not_wait(most: int) -> None:
+    limits = CallLimits(most)
+
+    assert 1 <= limits.waiting._per_user <= limits.waiting._total <= max(1, most // 2)
+    assert limits.waiting._per_user <= max(1, most // 4)
+    assert limits.calls._total == most
+    assert limits.calls._per_user < most or most == 1
+
+
+def test_without_credentials_all_callers_share_the_limit_of_all() -> None:
+    slots = Slots("calls", per_user=1, total=3)
+    for _ in range(3):
+        slots.take(ANYONE)
+
+    with pytest.raises(UnavailableError):
+        slots.take(ANYONE)
+
+
+def test_only_calls_that_waited_too_long_are_ended() -> None:
+    now = [0.0]
+    watch = StallWatch(10.0, monotonic=lambda: now[0])
+    ended: list[str] = []
+    with watch.watching(lambda: ended.append("first")):
+        now[0] = 5.0
+        with watch.watching(lambda: ended.append("second")):
+            now[0] = 9.9
+            assert watch.look() == 0
+            now[0] = 10.0
+            assert watch.look() == 1
+            assert watch.look() == 0
+        now[0] = 30.0
+        assert watch.look() == 0
+    assert ended == ["first"]
+
+
+def test_slots_are_given_back_by_threads_that_fail() -> None:
+    slots = Slots("calls", per_user=50, total=50)
+
+    def fail() -> None:
+        with pytest.raises(RuntimeError), slots.hold(ONE):
+            raise RuntimeError
+
+    threads = [threading.Thread(target=fail) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert slots.held == 0

@@ -1,0 +1,231 @@
+"""Room for requests: held by what goes on, shared between users, and given back."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core import open_broker
+from broker_core.errors import RequestError, UnavailableError
+from broker_core.service import call_limits
+from broker_core.service.auth.user_rights import ANYONE, UserIdentity
+from broker_core.service.broker_pool import BrokerPool
+from broker_core.service.call_limits import STALL_S, Slots
+from broker_core.service.core.write import PACE_BYTES_S, join_chunks
+from broker_core.service.group_commit import GroupCommit
+from broker_core.service.main import BrokerProcess
+from broker_core.store.settings import StoreSettings
+from broker_core.wire.core.frames import Chunk, pack_records, unpack
+from broker_core.wire.core.methods import SERVICE
+from tests.contract.test_messages import outgoing
+from tests.kit.raw_calls import RawCall, first_chunk, raw_channel, wait_until, write_credentials
+from tests.kit.served import served
+
+ROOM = 1 << 20
+METHODS = ("AppendChunks", "PrepareChunks")
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[BrokerProcess]:
+    settings = {
+        "grpcCredentialsFile": str(write_credentials(tmp_path / "credentials.json")),
+        "grpcMaxInFlightBytes": str(ROOM),
+        "grpcMaxAppendBytes": str(ROOM // 2),
+    }
+    with served(tmp_path / "store", settings) as process:
+        with open_broker(process.address, "rw", token="admin.hush") as broker:
+            for topic in ("orders", "mal"):
+                broker.create_topic(topic, queues=1)
+        yield process
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("user", [None, "norule", "reader"])
+def test_rights_are_asked_before_room_is_taken(
+    guarded: BrokerProcess, user: str | None, method: str
+) -> None:
+    with raw_channel(guarded) as raw:
+        call = RawCall(raw, f"/{SERVICE}/{method}", user, first_chunk(method, ROOM // 2))
+
+        assert call.replies.code() in (
+            grpc.StatusCode.UNAUTHENTICATED,
+            grpc.StatusCode.PERMISSION_DENIED,
+        )
+        assert guarded.server.group_commit.held_bytes == 0
+        call.end()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_user_can_not_hold_all_room(
+    guarded: BrokerProcess, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit = guarded.server.group_commit
+    with raw_channel(guarded) as raw:
+        chunk = first_chunk(method, ROOM // 2)
+        calls = [RawCall(raw, f"/{SERVICE}/{method}", "stranger", chunk) for _ in range(4)]
+        wait_until(lambda: guarded.server.limits.waiting.held == 3, "calls that wait for room")
+        assert commit.held_bytes == ROOM // 2
+        with open_broker(guarded.address, "rw", retry_ms=0, token="owner.hush") as owner:
+            owner.append(outgoing(b"x" * 1000))
+
+        for call in calls:
+            call.end()
+        wait_until(lambda: commit.held_bytes == 0, "room given back")
+    wait_until(lambda: guarded.server.limits.calls.held == 0, "the end of the calls")
+    # What a client gives up is no bug of the broker's.
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_request_that_does_not_go_on_loses_its_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(call_limits, "STALL_S", 0.1)
+    settings = {"grpcMaxInFlightBytes": str(ROOM), "grpcMaxAppendBytes": str(ROOM)}
+    with served(tmp_path / "store", settings) as process, raw_channel(process) as raw:
+        call = RawCall(raw, f"/{SERVICE}/{method}", None, first_chunk(method, ROOM))
+
+        assert call.replies.code() is grpc.StatusCode.CANCELLED
+        wait_until(lambda: process.server.group_commit.held_bytes == 0, "room given back")
+        call.end()
+    assert "event=bug" not in caplog.text
+
+
+# Units
+
+
+class Sender:
+    """A call of a user that waits for room, as far as room is concerned."""
+
+    is_active = True
+
+    def __init__(self, name: str, slots: Slots | None = None) -> None:
+        self.identity = UserIdentity(name) if name else ANYONE
+        self._slots = slots or Slots("calls", 100, 100)
+
+    def waiting(self) -> AbstractContextManager[None]:
+        return self._slots.hold(self.identity)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPool]:
+    opened = BrokerPool.open(tmp_path_factory.mktemp("s") / "store", StoreSettings(), create=True)
+    yield opened
+    opened.close()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["one", "two", "three"]), st.integers(1, 120)), max_size=30)
+)
+def test_room_is_never_overdrawn_and_shared_between_users(
+    pool: BrokerPool, asked: list[tuple[str, int]]
+) -> None:
+    """Requests in any order: all of them within the room, a user's several within half of it."""
+    commit = GroupCommit(pool, max_bytes=100, monotonic=lambda: 0.0)
+    held: dict[str, list[int]] = {}
+    with ExitStack() as stack:
+        for name, size in asked:
+            own = held.setdefault(name, [])
+            total = sum(sum(each) for each in held.values())
+            fits = (not total or total + size <= 100) and (not own or sum(own) + size <= 50)
+            if fits:
+                stack.enter_context(commit.room(size, 0.0, Sender(name)))
+                own.append(size)
+            else:
+                with pytest.raises(UnavailableError), commit.room(size, 0.0, Sender(name)):
+                    pass
+            assert commit.held_bytes == sum(sum(each) for each in held.values())
+    assert commit.held_bytes == 0
+    assert commit._held_by_user == {}
+
+
+def test_without_users_all_room_is_everybodys(pool: BrokerPool) -> None:
+    commit = GroupCommit(pool, max_bytes=100, monotonic=lambda: 0.0)
+
+    with commit.room(50, 0.0, Sender("")), commit.room(50, 0.0, Sender("")):
+        assert commit.held_bytes == 100
+
+
+def test_calls_that_wait_for_room_have_a_limit(pool: BrokerPool) -> None:
+    commit, slots = GroupCommit(pool, max_bytes=100), Slots("calls that wait", 1, 1)
+    first = Sender("one", slots)
+    got_it = threading.Event()
+
+    def wait() -> None:
+        with commit.room(60, None, first):
+            got_it.set()
+
+    with commit.room(60, None, first):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        wait_until(lambda: slots.held == 1, "a call that waits")
+        refused = pytest.raises(UnavailableError, match="Too many calls that wait")
+        with refused, commit.room(60, None, first):
+            pass
+        assert not got_it.is_set()
+    thread.join(30)
+    assert got_it.is_set()
+    assert slots.held == 0
+
+
+def test_a_call_that_its_client_gave_up_stops_waiting_for_room(pool: BrokerPool) -> None:
+    commit = GroupCommit(pool, max_bytes=100)
+    gone = Sender("one")
+    gone.is_active = False
+
+    with (
+        commit.room(60, None, Sender("two")),
+        pytest.raises(UnavailableError),
+        commit.room(60, None, gone),
+    ):
+        pass
+
+
+def chunk(size: int, *, has_more: bool = True) -> bytes:
+    sizes = np.array([size] if size else [], np.int32)
+    return pack_records(b"", sizes, memoryview(bytes(size)), has_more=has_more)
+
+
+@pytest.mark.parametrize("behind_s", [-100.0, 0.0, 0.9 * STALL_S, 1.1 * STALL_S, 1e6])
+def test_a_request_has_to_come_at_a_pace(behind_s: float) -> None:
+    """The last chunk comes so many seconds later than the pace asks for; 10 s are granted."""
+    now = [0.0]
+    size, count = 1 << 20, 40
+    total = size * count
+
+    def rest() -> Iterator[bytes]:
+        for number in range(2, count + 1):
+            now[0] = max(0.0, number * size / PACE_BYTES_S + (number == count) * behind_s)
+            yield chunk(size, has_more=number < count)
+
+    first: Chunk = unpack(chunk(size))
+    if behind_s < STALL_S:
+        assert len(join_chunks(first, rest(), total, None, lambda: now[0]).data) == total
+    else:
+        with pytest.raises(UnavailableError, match="too slow"):
+            join_chunks(first, rest(), total, None, lambda: now[0])
+
+
+@pytest.mark.parametrize("size", [0, 1, 91])
+def test_a_request_of_tiny_chunks_is_refused(size: int) -> None:
+    """Each chunk takes memory beside its bytes."""
+    taken = 0
+
+    def rest() -> Iterator[bytes]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield chunk(size)
+
+    with pytest.raises(RequestError, match="chunks of at most 514"):
+        join_chunks(unpack(chunk(size)), rest(), ROOM, None, lambda: 0.0)
+    assert taken <= 514
