@@ -68,8 +68,13 @@ class Query(RuleBasedStateMachine):
         if limit is None or minimum is None or minimum <= limit:
             given["minOffsetsPerTrigger"] = minimum
         texts |= {name: str(value) for name, value in given.items() if value is not None}
-        self.options = SourceOptions.parse(texts).for_stream()
+        self.texts = self.texts_of(texts)
+        self.options = SourceOptions.parse(self.texts).for_stream()
         self.broker.create_topic("t0", 1)
+
+    def texts_of(self, texts: dict[str, str]) -> dict[str, str]:
+        """The options of a query, from those that every kind of it has."""
+        return texts
 
     @rule(topic=st.integers(0, 1), queue_id=st.integers(0, 2), count=st.integers(1, 5))
     def send(self, topic: int, queue_id: int, count: int) -> None:
@@ -131,7 +136,7 @@ class Query(RuleBasedStateMachine):
             if end == start and self.logged:
                 return False
             self.logged.append(json.dumps(end.to_json()))
-            self.first = self.first or start
+            self.first = start if self.first is None else self.first
             if crash == "after logging":
                 self.run = None
                 return True

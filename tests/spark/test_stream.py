@@ -305,26 +305,42 @@ def test_a_deleted_topic_fails_the_query_or_is_forgotten(
     assert tolerant.bodies == ["a1"]
 
 
-def test_a_topic_created_anew_fails_the_query_or_goes_on_from_its_end(
+def test_a_topic_created_anew_is_read_from_its_first_message(
     spark: SparkSession, store: SourceStore, checkpoint: Path
 ) -> None:
     store.create("t", 1)
-    store.send("t", *"01234")
+    store.send("t", *"012")
     options = store.options(subscribe="t", startingOffsets="earliest")
     run_available(spark, options, checkpoint)
 
     store.broker.delete_topic("t")
     store.create("t", 1)
-    store.send("t", "new 0")
-    text = failure(spark, options, checkpoint)
-    tolerant = options | {"failOnDataLoss": "false"}
-    run_available(spark, tolerant, checkpoint)
-    store.send("t", "new 1")
-    second = run_available(spark, tolerant, checkpoint)
+    new = [f"new {number}" for number in range(5)]
+    store.send("t", *new)
 
-    assert "[ROCKETMQ_DATA_LOSS.OFFSET_WENT_BACK]" in text
-    assert "ends at 1, but was already read to 5" in text
-    assert second.bodies == ["new 1"]
+    assert run_available(spark, options, checkpoint).bodies == new
+
+
+def test_a_start_with_a_wrong_subscription_leaves_the_checkpoint_as_it_was(
+    spark: SparkSession, store: SourceStore, checkpoint: Path
+) -> None:
+    for topic in ("p1", "p2"):
+        store.create(topic, 1)
+        store.send(topic, f"{topic}-0")
+    options = store.options(startingOffsets="earliest")
+    right = options | {"subscribePattern": "^p"}
+    run_available(spark, right, checkpoint)
+    logged = logged_batches(checkpoint)
+    store.send("p1", "p1-1")
+    store.send("p2", "p2-1")
+
+    text = failure(spark, options | {"subscribe": "p2"}, checkpoint)
+
+    assert "[ROCKETMQ_DATA_LOSS.QUEUES_NOT_SUBSCRIBED] The queues p1/broker-a/0 exist" in text
+    assert logged_batches(checkpoint) == logged
+    tolerant = options | {"subscribe": "p2", "failOnDataLoss": "false"}
+    assert run_available(spark, tolerant, checkpoint).bodies == ["p2-1"]
+    assert run_available(spark, right, checkpoint).bodies == ["p1-1"]
 
 
 def test_retention_under_a_query_fails_it_or_is_skipped(

@@ -97,6 +97,11 @@ def queues_deleted(queues: Iterable[QueueRef]) -> DataLossError:
     return DataLossError("ROCKETMQ_DATA_LOSS.QUEUES_DELETED", {"queues": listed(queues)})
 
 
+def queues_not_subscribed(queues: Iterable[QueueRef]) -> DataLossError:
+    """Report queues that were read before, still exist, and are not chosen any more."""
+    return DataLossError("ROCKETMQ_DATA_LOSS.QUEUES_NOT_SUBSCRIBED", {"queues": listed(queues)})
+
+
 def queue_start_unknown(queue: QueueRef) -> DataLossError:
     """Report a new queue that vanished before its earliest offset was known."""
     return DataLossError("ROCKETMQ_DATA_LOSS.QUEUE_START_UNKNOWN", {"queue": str(queue)})

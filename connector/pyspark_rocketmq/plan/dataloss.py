@@ -4,6 +4,9 @@ Every case goes through one callback, `report`: it raises when the query must no
 logs otherwise. Code after a call of `report` is therefore the tolerant branch, and says what is
 read instead. Two callers need it: planning a micro-batch on the driver, and reading a range in
 a task, where the bounds are those of that moment and not of the plan.
+
+A batch is planned twice: when its end is made up, so that no end that would be refused is logged,
+and when it runs.
 """
 
 from __future__ import annotations
@@ -34,17 +37,16 @@ def plan_ranges(
     bounds: Mapping[QueueRef, Bounds],
     report: Report,
     just_resolved: Collection[QueueRef] = (),
+    existing: Collection[QueueRef] = (),
 ) -> list[OffsetRange]:
     """Return the ranges between two offsets, in queue order; queues with nothing to read have none.
 
     Bounds are only looked at for queues that `start` does not know, which are read from their
     earliest message. The start of `just_resolved` queues was resolved from the options a moment
     ago: it may lie after an `end` that an earlier run logged, and nothing is lost by that, because
-    the next batch starts at that end.
+    the next batch starts at that end. Queues that `end` lacks are gone, but for `existing` ones.
     """
-    gone = start.keys() - end.keys()
-    if gone:
-        report(source_errors.queues_deleted(gone))
+    report_missing(start.keys() - end.keys(), existing, report)
     found = (
         _old_range(OffsetRange(queue, start[queue], end[queue]), report, queue in just_resolved)
         if queue in start
@@ -67,7 +69,20 @@ def readable(wanted: OffsetRange, held: Bounds, report: Report) -> OffsetRange:
     return OffsetRange(wanted.queue, start, max(start, end))
 
 
+def report_missing(
+    missing: Collection[QueueRef], existing: Collection[QueueRef], report: Report
+) -> None:
+    """Report queues that were read before and are not there to be read now, by why they are not."""
+    unsubscribed = {queue for queue in missing if queue in existing}
+    gone = {queue for queue in missing if queue not in existing}
+    if unsubscribed:
+        report(source_errors.queues_not_subscribed(unsubscribed))
+    if gone:
+        report(source_errors.queues_deleted(gone))
+
+
 def check_target(
+    start: Mapping[QueueRef, LogicalOffset],
     end: Mapping[QueueRef, LogicalOffset],
     target: Mapping[QueueRef, LogicalOffset],
     bounds: Mapping[QueueRef, Bounds],
@@ -75,14 +90,14 @@ def check_target(
     """Refuse a planned end that no longer fits the target of an AvailableNow run.
 
     Such a run promises to process what was there when it began, so failOnDataLoss=false does not
-    help here.
+    help here. Queues whose offset is only kept were not there, and need not be.
     """
     if end.keys() != target.keys():
         raise source_errors.available_now_queues_differ(end, target)
-    lost = end.keys() - bounds.keys()
+    lost = {queue for queue in end.keys() - bounds.keys() if end[queue] != start.get(queue)}
     if lost:
         raise source_errors.available_now_queues_lost(lost)
-    for queue in sorted(end):
+    for queue in sorted(end.keys() & bounds.keys()):
         if end[queue] > target[queue]:
             raise source_errors.available_now_end_after_target(queue, end[queue], target[queue])
         if end[queue] > bounds[queue].latest:
@@ -90,21 +105,16 @@ def check_target(
             raise source_errors.available_now_end_after_latest(queue, end[queue], latest)
 
 
-def keep_removed_queues(
-    start: Mapping[QueueRef, LogicalOffset], available: Mapping[QueueRef, LogicalOffset]
+def kept_offsets(
+    start: Mapping[QueueRef, LogicalOffset], missing: Collection[QueueRef], topics: Collection[str]
 ) -> dict[QueueRef, LogicalOffset]:
-    """Return `available`, and the offsets of queues that vanished from topics still there.
+    """Return the offsets of missing queues whose topics exist, to be handed on unchanged.
 
-    A topic whose queues are removed and added again continues their numbering; forgetting their
-    offsets would read them twice. A topic that is gone is forgotten: if it returns, it is new.
+    Their numbering goes on, whether the queues were removed or are only left out for a while:
+    forgetting their offsets would read them twice. A topic that is gone is forgotten: on a cluster
+    it starts at 0 if it returns.
     """
-    topics = {queue.topic for queue in available}
-    kept = {
-        queue: offset
-        for queue, offset in start.items()
-        if queue not in available and queue.topic in topics
-    }
-    return {**available, **kept}
+    return {queue: start[queue] for queue in sorted(missing) if queue.topic in topics}
 
 
 def _old_range(planned: OffsetRange, report: Report, is_just_resolved: bool) -> OffsetRange:

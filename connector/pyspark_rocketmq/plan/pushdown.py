@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from broker_core.codec.property_names import KEY_SEPARATOR
-from broker_core.filter.tag_expression import TagFilter
+from broker_core.filter.tag_expression import TagFilter, is_short
 from broker_core.types import QueueRef
 from pyspark_rocketmq.plan.offsets import MAX_LONG
 
@@ -185,12 +185,14 @@ def _take_tags(pushed: Pushed, each: Predicate) -> tuple[Pushed, bool]:
         return pushed, False
     # Two predicates on tags hold together: an empty intersection is an empty read.
     both = wanted if pushed.tags is None else pushed.tags & wanted
+    if not is_short("||".join(both), len(both)):
+        return pushed, False  # a broker refuses such a filter; Spark does not mind
     return replace(pushed, tags=both), True
 
 
 def _is_tag(text: str) -> bool:
     """Return True if a tag expression can name this text: not blank, no `||` in it, not `*`."""
-    return bool(text.strip("|")) and TagFilter(text).tags == (text,)
+    return bool(text.strip("|")) and is_short(text) and TagFilter(text).tags == (text,)
 
 
 def _take_lookup(pushed: Pushed, each: Predicate) -> Pushed:

@@ -93,3 +93,9 @@ class Assigned:
 
 
 Subscription = Topics | Pattern | Assigned
+
+
+def chosen(subscription: Subscription, queues: Collection[QueueRef]) -> set[QueueRef]:
+    """Return which of some existing queues a subscription reads."""
+    topics = set(subscription.needed({queue.topic for queue in queues}))
+    return {queue for queue in subscription.select(queues) if queue.topic in topics}

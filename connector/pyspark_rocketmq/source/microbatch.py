@@ -9,7 +9,9 @@ again. Each message must be read by exactly one batch.
 
 **Invariants.** Only Spark's offset log survives a restart; everything kept here may be lost. Where
 a batch ends depends on its start, the limits and the broker alone, minOffsetsPerTrigger's waiting
-apart. A batch that is in the offset log reads the ranges between its two offsets whenever it runs.
+apart. A batch that is in the offset log reads the ranges between its two offsets whenever it runs,
+whatever is subscribed by then. An end that planning would refuse is refused before Spark gets it:
+a start with wrong options leaves the offset log as it was, and the right ones go on from there.
 
 **Outline.** Three things are kept, each for one run of the query:
 
@@ -23,18 +25,25 @@ apart. A batch that is in the offset log reads the ranges between its two offset
 **Rejected.** Repeating the last answer while a query is idle: a message sent before the call must
 be seen by it, so the pause comes before the question. Taking the target of an AvailableNow run as
 soon as Spark announces the run: a batch that an earlier run left undone is planned before that,
-and must not be judged by it.
+and must not be judged by it. Leaving queues out of an end because nothing chooses them now: the
+next start would take them for new and read them twice.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from broker_core.errors import BrokerError
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
-from pyspark_rocketmq.plan.dataloss import check_target, keep_removed_queues, plan_ranges, policy
+from pyspark_rocketmq.plan.dataloss import (
+    check_target,
+    kept_offsets,
+    plan_ranges,
+    policy,
+    report_missing,
+)
 from pyspark_rocketmq.plan.offsets import Bounds, SourceOffset
 from pyspark_rocketmq.plan.rate_limit import (
     TriggerLimits,
@@ -43,6 +52,7 @@ from pyspark_rocketmq.plan.rate_limit import (
 )
 from pyspark_rocketmq.plan.split import split
 from pyspark_rocketmq.plan.starting_offsets import Start, resolve_start
+from pyspark_rocketmq.plan.subscription import chosen
 
 if TYPE_CHECKING:
     from broker_core.api import Broker
@@ -75,6 +85,7 @@ class MicroBatches:
         self._last_batch_ms = 0
         self._idle_since_ms: int | None = None
         self._latest: SourceOffset | None = None
+        self._missing: frozenset[QueueRef] = frozenset()
         self._report_loss = policy(fail=options.fail_on_data_loss, warn=log.warning)
 
     def get_ready(self) -> None:
@@ -96,14 +107,19 @@ class MicroBatches:
         self._is_available_now = True
 
     def advance(self, start: SourceOffset, limits: TriggerLimits) -> SourceOffset:
-        """Return where the batch after `start` ends; `start` itself if there is nothing to run."""
+        """Return where the batch after `start` ends; `start` itself if there is nothing to run.
+
+        DataLossError instead of an end that `plan` would refuse.
+        """
         self._pause_if_idle()
         self._report_progress(start)
         options = self._options
         bounds = self._offset_reader.settled_bounds(
             options.subscription, start, may_lack=not options.fail_on_data_loss
         )
-        end = self._end(start, bounds, limits)
+        kept = self._kept(start, bounds)
+        end = self._end(start, bounds, kept, limits)
+        self._refuse(start, end, bounds)
         self._idle_since_ms = self._clock.now_ms() if end == start else None
         return end
 
@@ -118,19 +134,15 @@ class MicroBatches:
         if resolved is not None:
             # Leave out queues that came after the end was logged; the next batch finds them new.
             start = SourceOffset({queue: start[queue] for queue in start if queue in end})
+            end = self._resolvable(start, end)
             self._log_hidden_loss(start, end)
         # Known queues need no bounds: the tasks notice what is missing.
-        bounds: dict[QueueRef, Bounds] = {}
-        if self._target is not None or not start.keys() >= end.keys():
-            bounds = self._offset_reader.bounds(
-                self._options.subscription,
-                {*start, *end},
-                may_lack=not self._options.fail_on_data_loss,
-            )
+        unknown = start.keys() ^ end.keys() if self._target is None else start.keys() | end.keys()
+        bounds = self._existing(unknown)
         if self._target is not None:
-            check_target(end, self._target, bounds)
+            check_target(start, end, self._target, bounds)
         return split(
-            plan_ranges(start, end, bounds, self._report_loss, resolved or ()),
+            plan_ranges(start, end, bounds, self._report_loss, resolved or (), bounds),
             min_tasks=self._options.min_partitions,
             max_messages=self._options.max_records_per_partition,
         )
@@ -171,6 +183,52 @@ class MicroBatches:
             return None
         return frozenset(start.keys() - self._initial.given)
 
+    def _resolvable(self, start: SourceOffset, end: SourceOffset) -> SourceOffset:
+        """Return what counts of the logged end of a first batch whose start was just resolved.
+
+        A start that was not logged is unknown for queues that are not chosen any more. A movable
+        one was pinned by an empty batch, so they have nothing to read; else they are reported.
+        """
+        others = end.keys() - start.keys()
+        if self._initial is not None and self._initial.is_movable:
+            return SourceOffset({queue: end[queue] for queue in end if queue not in others})
+        report_missing(others & self._existing(others).keys(), others, self._report_loss)
+        return end
+
+    def _kept(
+        self, start: SourceOffset, bounds: dict[QueueRef, Bounds]
+    ) -> dict[QueueRef, LogicalOffset]:
+        """Return the offsets of queues that were read before and are not there to be read now.
+
+        They are reported, tolerated ones once per run and not with every question. A queue that
+        came back since `bounds` was asked for is not: it only has to wait for the next batch.
+        """
+        missing = start.keys() - bounds.keys()
+        existing = self._existing(missing)
+        back = chosen(self._options.subscription, existing.keys()) & missing
+        lost = frozenset(missing - back)
+        if lost != self._missing:
+            report_missing(lost, existing, self._report_loss)
+            self._missing = lost
+        return kept_offsets(start, missing, {queue.topic for queue in existing})
+
+    def _existing(self, queues: Collection[QueueRef]) -> dict[QueueRef, Bounds]:
+        """Return what the topics of some queues hold; asks nothing if there is none."""
+        topics = {queue.topic for queue in queues}
+        found = self._offset_reader.existing(topics) if topics else {}
+        return {queue: held for of_topic in found.values() for queue, held in of_topic.items()}
+
+    def _refuse(
+        self, start: SourceOffset, end: SourceOffset, bounds: dict[QueueRef, Bounds]
+    ) -> None:
+        """Raise what `plan` would raise for a batch; what it would only log is logged there."""
+        if end == start:
+            return
+        if self._target is not None:
+            check_target(start, end, self._target, bounds)
+        if self._options.fail_on_data_loss:
+            plan_ranges(start, end, bounds, self._report_loss)
+
     def _resolve_start(self) -> Start:
         spec = self._options.starting
         assert spec is not None, "options were not prepared for a stream"
@@ -185,11 +243,13 @@ class MicroBatches:
         return start
 
     def _end(
-        self, start: SourceOffset, bounds: dict[QueueRef, Bounds], limits: TriggerLimits
+        self,
+        start: SourceOffset,
+        bounds: dict[QueueRef, Bounds],
+        kept: dict[QueueRef, LogicalOffset],
+        limits: TriggerLimits,
     ) -> SourceOffset:
-        available = {queue: held.latest for queue, held in bounds.items()}
-        if not self._options.fail_on_data_loss:
-            available = keep_removed_queues(start, available)
+        available = {queue: held.latest for queue, held in bounds.items()} | kept
         if self._is_available_now and self._target is None:
             self._target = available
         self._latest = SourceOffset(available)

@@ -3,7 +3,7 @@
 Every question is repeated as `fetchOffset.numRetries` says, on a broker opened anew, and answers
 are plain values for the planner (`plan/`). A topic that is named and missing is an error, unless
 the query has read it before or tolerates data loss: then its queues are left out, and
-plan/dataloss.py decides.
+plan/dataloss.py decides. A missing topic is asked for again before it is believed to be gone.
 """
 
 from __future__ import annotations
@@ -126,6 +126,24 @@ class OffsetReader:
                 break
             self._clock.sleep_ms(self._retry.interval_ms)
             found = self.bounds(subscription, start, may_lack=may_lack)
+        return found
+
+    def existing(self, topics: Collection[str]) -> dict[str, dict[QueueRef, Bounds]]:
+        """Return what all queues of some topics hold, whatever is subscribed; none if it is gone.
+
+        Asked again while one is missing: a route that is being changed may lack it.
+        """
+
+        def ask(broker: Broker) -> dict[str, dict[QueueRef, Bounds]]:
+            found = {topic: _bounds_of(broker, topic, may_be_gone=True) for topic in sorted(topics)}
+            return {topic: queues for topic, queues in found.items() if queues}
+
+        found = self._ask("list the queues of topics that were read", ask)
+        for _ in range(self._retry.attempts - 1):
+            if found.keys() >= set(topics):
+                break
+            self._clock.sleep_ms(self._retry.interval_ms)
+            found = self._ask("list the queues of topics that were read", ask)
         return found
 
     def answers(self, spec: OffsetSpec, queues: Collection[QueueRef]) -> Answers:

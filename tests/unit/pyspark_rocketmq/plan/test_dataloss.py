@@ -9,7 +9,7 @@ from pyspark_rocketmq.errors import DataLossError
 from pyspark_rocketmq.plan.dataloss import (
     Report,
     check_target,
-    keep_removed_queues,
+    kept_offsets,
     plan_ranges,
     policy,
     readable,
@@ -163,18 +163,18 @@ def test_case_12_a_run_with_a_target_fails_when_the_target_does_not_hold(
     end: dict[QueueRef, LogicalOffset], bounds: dict[QueueRef, Bounds], condition: str
 ) -> None:
     with pytest.raises(DataLossError, match=rf"ROCKETMQ_AVAILABLE_NOW\.{condition}.*restart"):
-        check_target(end, at(7, 7), bounds)
+        check_target({}, end, at(7, 7), bounds)
 
 
 def test_a_target_that_holds_is_accepted() -> None:
-    check_target(at(5, 7), at(7, 7), held((0, 9), (0, 7)))
+    check_target({}, at(5, 7), at(7, 7), held((0, 9), (0, 7)))
 
 
 def test_queues_taken_from_a_living_topic_keep_their_place() -> None:
-    assert keep_removed_queues(at(5, 6), at(9)) == at(9, 6)
+    assert kept_offsets(at(5, 6), [Q1], {"t"}) == {Q1: 6}
 
 
 def test_queues_of_a_topic_that_is_gone_are_forgotten() -> None:
     start = {**at(5), QueueRef("gone", "b", 0): LogicalOffset(6)}
 
-    assert keep_removed_queues(start, at(9)) == at(9)
+    assert kept_offsets(start, start, {"t"}) == at(5)

@@ -150,6 +150,15 @@ def test_what_is_not_exact_is_handed_back(predicate: Predicate) -> None:
     assert pushed(predicate) == Pushed()
 
 
+@pytest.mark.parametrize("count", [10_001, 20_000])
+def test_more_tags_than_a_broker_takes_are_left_to_spark(count: int) -> None:
+    many = [str(number) for number in range(count)]
+
+    assert pushed(Predicate("tags", "In", many)) == Pushed()
+    assert pushed(Predicate("tags", "In", ["x" * 40_000, "y" * 40_000])) == Pushed()
+    assert pushed(Predicate("tags", "EqualTo", "x" * 70_000)) == Pushed()
+
+
 def test_tags_are_handed_back_when_the_query_has_a_filter_of_its_own() -> None:
     assert pushed(Predicate("tags", "EqualTo", "A"), has_filter=True) == Pushed()
 

@@ -1,64 +1,21 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from broker_core.errors import BrokerError, TopicNotFoundError, UnavailableError
-from broker_core.types import LogicalOffset, QueueRef
-from pyspark_rocketmq.errors import (
-    BrokerUnavailableError,
-    DataLossError,
-    OptionError,
-    SubscriptionError,
-)
-from pyspark_rocketmq.options.options import SourceOptions
-from pyspark_rocketmq.plan.offsets import SourceOffset
+from broker_core.types import LogicalOffset
+from pyspark_rocketmq.errors import BrokerUnavailableError, OptionError
 from pyspark_rocketmq.plan.rate_limit import TriggerLimits
-from pyspark_rocketmq.source.microbatch import IDLE_PAUSE_MS, GroupProgress, MicroBatches
-from pyspark_rocketmq.source.offset_reader import OffsetReader
-from tests.kit.clock import ManualClock
+from pyspark_rocketmq.source.microbatch import IDLE_PAUSE_MS
 from tests.kit.memory_broker import MemoryBroker
+from tests.kit.query_run import Q0, Q1, Q2, Run, at, ten_and_four
 
-Q0, Q1, Q2 = (QueueRef("t", "broker-a", number) for number in range(3))
 ALL = TriggerLimits()
-
-
-class Run:
-    """One run of a query over a broker in memory."""
-
-    def __init__(self, broker: MemoryBroker, **options: str) -> None:
-        texts = {"broker": "memory:", "fetchOffset.retryIntervalMs": "10", **options}
-        if not {"subscribePattern", "assign"} & texts.keys():
-            texts["subscribe"] = texts.get("subscribe", "t")
-        self.options = SourceOptions.parse(texts).for_stream()
-        self.clock = ManualClock()
-        opener: Any = lambda: broker  # noqa: E731 - a Broker as far as the source needs one
-        offset_reader = OffsetReader(opener, "memory:", self.options.retry, self.clock)
-        group = self.options.consumer_group if self.options.commit_offsets else None
-        progress = GroupProgress(opener, group) if group else None
-        self.batches = MicroBatches(self.options, offset_reader, self.clock, progress)
-
-    def advance(self, start: SourceOffset, limits: TriggerLimits | None = None) -> SourceOffset:
-        return self.batches.advance(start, self.options.limits if limits is None else limits)
-
-    def spans(self, start: SourceOffset, end: SourceOffset) -> list[tuple[int, int, int]]:
-        planned = self.batches.plan(start, end)
-        return [(each.queue.queue_id, each.start, each.end) for each in planned]
 
 
 @pytest.fixture
 def broker() -> MemoryBroker:
-    broker = MemoryBroker()
-    broker.create_topic("t", 2)
-    broker.put(Q0, *[b"x"] * 10)
-    broker.put(Q1, *[b"x"] * 4)
-    return broker
-
-
-def at(*numbers: int) -> SourceOffset:
-    queues = (QueueRef("t", "broker-a", number) for number in range(len(numbers)))
-    return SourceOffset(dict(zip(queues, map(LogicalOffset, numbers), strict=True)))
+    return ten_and_four()
 
 
 # Where a query starts
@@ -138,20 +95,6 @@ def test_a_queue_that_came_before_the_first_batch_was_replayed_is_new_and_not_go
     assert run.spans(at(10, 4), run.advance(at(10, 4))) == [(2, 0, 1)]
 
 
-def test_a_topic_deleted_before_the_first_batch_of_a_fresh_query_is_data_loss(
-    broker: MemoryBroker,
-) -> None:
-    broker.create_topic("u", 1)
-    run = Run(broker, subscribe="t,u", startingOffsets="earliest")
-    start = run.batches.initial()
-    broker.delete_topic("u")
-
-    end = run.advance(start)
-
-    with pytest.raises(DataLossError, match=r"QUEUES_DELETED.*u/broker-a/0"):
-        run.batches.plan(start, end)
-
-
 def test_a_replayed_first_batch_needs_no_second_pin(broker: MemoryBroker) -> None:
     run = Run(broker)
 
@@ -159,17 +102,6 @@ def test_a_replayed_first_batch_needs_no_second_pin(broker: MemoryBroker) -> Non
     broker.put(Q0, b"new")
 
     assert run.advance(at(10, 4)) == at(11, 4)
-
-
-def test_a_given_start_beyond_the_end_is_data_loss(broker: MemoryBroker) -> None:
-    run = Run(broker, startingOffsets='{"t":{"0":99,"1":0}}')
-
-    start = run.batches.initial()
-    end = run.advance(start)
-
-    assert end == at(10, 4)
-    with pytest.raises(DataLossError, match=r"OFFSET_WENT_BACK.*ends at 10.*read to 99"):
-        run.batches.plan(start, end)
 
 
 def test_a_group_starts_where_it_stands(broker: MemoryBroker) -> None:
@@ -185,125 +117,6 @@ def test_start_offsets_must_cover_the_queues(broker: MemoryBroker) -> None:
 
     with pytest.raises(OptionError, match=r"NOT_THE_ASSIGNED_QUEUES.*Missing: t/broker-a/1"):
         run.batches.initial()
-
-
-# New and vanished queues
-
-
-def test_new_queues_are_read_from_their_first_message(broker: MemoryBroker) -> None:
-    run = Run(broker)
-    broker.create_topic("t", 3)
-    broker.put(Q2, b"a", b"b")
-
-    end = run.advance(at(10, 4))
-
-    assert end == at(10, 4, 2)
-    assert run.spans(at(10, 4), end) == [(2, 0, 2)]
-
-
-def test_a_new_queue_that_lost_messages_is_data_loss(broker: MemoryBroker) -> None:
-    broker.create_topic("t", 3)
-    broker.put(Q2, b"a", b"b")
-    broker.expire(Q2, 1)
-
-    with pytest.raises(DataLossError, match="NEW_QUEUE_STARTS_LATE"):
-        Run(broker).spans(at(10, 4), at(10, 4, 2))
-    assert Run(broker, failOnDataLoss="false").spans(at(10, 4), at(10, 4, 2)) == [(2, 1, 2)]
-
-
-def test_a_deleted_topic_is_data_loss_and_not_a_missing_topic(broker: MemoryBroker) -> None:
-    broker.create_topic("u", 1)
-    run = Run(broker, subscribe="t,u")
-    start = SourceOffset({**at(10, 4), QueueRef("u", "broker-a", 0): LogicalOffset(0)})
-    broker.delete_topic("u")
-
-    end = run.advance(start)
-
-    assert end == at(10, 4)
-    with pytest.raises(DataLossError, match=r"QUEUES_DELETED.*u/broker-a/0"):
-        run.batches.plan(start, end)
-
-
-def test_a_tolerated_deletion_forgets_the_topic(broker: MemoryBroker) -> None:
-    broker.create_topic("u", 1)
-    run = Run(broker, subscribePattern=".", failOnDataLoss="false")
-    start = SourceOffset({**at(9, 4), QueueRef("u", "broker-a", 0): LogicalOffset(0)})
-    broker.delete_topic("u")
-
-    end = run.advance(start)
-
-    assert end == at(10, 4)
-    assert run.spans(start, end) == [(0, 9, 10)]
-
-
-def test_a_topic_that_was_forgotten_stays_forgotten_until_it_returns(
-    broker: MemoryBroker,
-) -> None:
-    run = Run(broker, subscribe="t,u", failOnDataLoss="false")
-
-    assert run.advance(at(9, 4)) == at(10, 4)
-    broker.create_topic("u", 1)
-    broker.put(QueueRef("u", "broker-a", 0), b"x")
-    end = run.advance(at(10, 4))
-
-    assert [str(each.queue) for each in run.batches.plan(at(10, 4), end)] == ["u/broker-a/0"]
-
-
-def test_a_strict_query_does_not_forget_a_topic_that_it_names(broker: MemoryBroker) -> None:
-    with pytest.raises(SubscriptionError, match="Topic u"):
-        Run(broker, subscribe="t,u").advance(at(9, 4))
-
-
-def test_an_offset_without_queues_is_never_written(broker: MemoryBroker) -> None:
-    run = Run(broker, subscribePattern="t")
-    broker.delete_topic("t")
-
-    assert run.advance(at(10, 4)) == at(10, 4)
-
-
-def test_a_pattern_without_match_waits_for_topics(broker: MemoryBroker) -> None:
-    run = Run(broker, subscribePattern="later", startingOffsets="latest")
-
-    start = run.batches.initial()
-    assert start == run.advance(start) == SourceOffset({})
-    broker.create_topic("later", 1)
-    broker.put(QueueRef("later", "broker-a", 0), b"x")
-    end = run.advance(start)
-
-    assert [(str(each.queue), each.start, each.end) for each in run.batches.plan(start, end)] == [
-        ("later/broker-a/0", 0, 1)
-    ]
-
-
-def test_a_missing_topic_fails_after_all_attempts_and_is_named(broker: MemoryBroker) -> None:
-    run = Run(broker, subscribe="nowhere")
-
-    with pytest.raises(SubscriptionError, match=r"Topic nowhere does not exist.*subscribe"):
-        run.batches.initial()
-    assert run.clock.slept_ms == [10, 10]
-
-
-def test_a_shorter_queue_is_asked_about_again_before_it_is_believed(broker: MemoryBroker) -> None:
-    run = Run(broker)
-    broker.cut(Q0, 6)
-
-    end = run.advance(at(10, 4))
-
-    assert end == at(6, 4)
-    assert run.clock.slept_ms == [10, 10]
-    with pytest.raises(DataLossError, match=r"OFFSET_WENT_BACK.*ends at 6.*read to 10"):
-        run.batches.plan(at(10, 4), end)
-
-
-def test_a_tolerated_shorter_queue_goes_on_from_its_end(broker: MemoryBroker) -> None:
-    run = Run(broker, failOnDataLoss="false")
-    broker.cut(Q0, 6)
-
-    end = run.advance(at(10, 4))
-
-    assert run.spans(at(10, 4), end) == []
-    broker.put(Q0, b"x")
-    assert run.spans(end, run.advance(end)) == [(0, 6, 7)]
 
 
 # How much at once
@@ -384,25 +197,6 @@ def test_a_replayed_batch_is_not_judged_by_the_target(broker: MemoryBroker) -> N
     run.batches.prepare_available_now()
 
     assert run.spans(at(0, 0), at(10, 4)) == [(0, 0, 10), (1, 0, 4)]
-
-
-@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
-def test_a_lost_target_fails_whatever_the_query_thinks_of_loss(
-    broker: MemoryBroker, fail_on_data_loss: str
-) -> None:
-    run = Run(
-        broker,
-        startingOffsets="earliest",
-        failOnDataLoss=fail_on_data_loss,
-        maxOffsetsPerTrigger="7",
-    )
-    run.batches.prepare_available_now()
-    end = run.advance(at(0, 0))
-
-    broker.cut(Q0, 2)
-
-    with pytest.raises(DataLossError, match=r"ROCKETMQ_AVAILABLE_NOW.END_AFTER_LATEST"):
-        run.batches.plan(at(0, 0), end)
 
 
 def test_a_latest_start_with_a_target_reads_nothing_but_ends(broker: MemoryBroker) -> None:
