@@ -86,6 +86,12 @@ CATALOGUE: dict[str, Condition] = {
         "The queues {queues} are gone; messages that were not read yet are lost. "
         f"{_TOLERATE} continue without them.",
     ),
+    "ROCKETMQ_DATA_LOSS.QUEUES_NOT_SUBSCRIBED": Condition(
+        "22000",
+        "The queues {queues} exist, but the query does not subscribe to them any more. Correct "
+        f"{names.SUBSCRIBE}, {names.SUBSCRIBE_PATTERN} or {names.ASSIGN} to go on as before. "
+        f"{_TOLERATE} continue without them; their offsets are kept.",
+    ),
     "ROCKETMQ_DATA_LOSS.QUEUE_START_UNKNOWN": Condition(
         "22000",
         "Queue {queue} is new to this query and vanished before its first offset was known. "
@@ -177,6 +183,24 @@ CATALOGUE: dict[str, Condition] = {
     "ROCKETMQ_SCHEMA.UNKNOWN_COLUMN": Condition(
         "42703", "Option {columns} names '{column}', which is no column.{hint} Known: {known}."
     ),
+    "ROCKETMQ_SINK.BATCH_CONFLICT": Condition(
+        "40002",
+        "{batch}{checkpoint} is not the batch that was written under this number: {reason} The "
+        "checkpoint was restored or copied, or the query makes its rows anew each time. Nothing "
+        "of this batch was written. Set {option}=repeat to leave such batches out, "
+        "{option}=write to write them, or begin with a new checkpoint.",
+    ),
+    "ROCKETMQ_SINK.BATCH_GAP": Condition(
+        "40002",
+        "{batch}{checkpoint} can't follow what {broker} holds: {reason} The store is older than "
+        "the checkpoint, or the query wrote elsewhere before. Nothing of this batch was written. "
+        "Set {option}=true to go on from here, or restore store and checkpoint together.",
+    ),
+    "ROCKETMQ_SINK.BATCH_UNKNOWN": Condition(
+        "0A000",
+        "A foreachBatch writes {where}, where the sink is not told query and batch: a replay "
+        "would write the rows again. Nothing was written. Add {line} to the write{thread}.",
+    ),
     "ROCKETMQ_SINK.BODY_TOO_LARGE": Condition(
         "22001",
         "A row for topic {topic} has a body of {size} bytes; the limit is {limit} ({option}). "
@@ -219,6 +243,11 @@ CATALOGUE: dict[str, Condition] = {
     "ROCKETMQ_SINK.OVERWRITE": Condition(
         "0A000",
         "Mode overwrite is not supported: a topic can only be appended to. Use .mode('append').",
+    ),
+    "ROCKETMQ_SINK.OWN_TOPIC": Condition(
+        "42501",
+        "{where} has topic {topic}, which is one of the broker's own: it alone writes there. "
+        "Choose another topic. Nothing of this batch is visible.",
     ),
     "ROCKETMQ_SINK.QUEUE_OUT_OF_RANGE": Condition(
         "22003",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyspark import InheritableThread
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
@@ -214,6 +217,104 @@ def test_two_writes_of_one_batch_that_look_the_same_are_refused(
     with pytest.raises(PySparkException, match=r"ROCKETMQ_SINK.WRITTEN_TWICE"):
         query.awaitTermination(TIMEOUT_S)
     assert visible(broker) == [b"a"]
+
+
+class ForeachBatch:
+    """A query over one file whose function is the test's; each `run` is a new run of it."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        (folder / "in").mkdir()
+        (folder / "in" / "rows.txt").write_text("r1\nr2\n")
+
+    def run(self, write: Callable[[DataFrame, int], None]) -> None:
+        rows = self.spark.readStream.text(str(self.folder / "in"))
+        writer = rows.writeStream.foreachBatch(write).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(self.folder / "c")).start()
+        assert query.awaitTermination(TIMEOUT_S)
+
+
+def test_a_function_that_fails_between_its_writes_is_told_what_it_did_before(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    """One job group for all runs, as a library may set it, must not make a replay a second write.
+
+    Nor may the second write of a run pass for a replay where an earlier run has done the first.
+    """
+    query, fails, is_double = ForeachBatch(spark, tmp_path), [True], [False]
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        frame.sparkSession.sparkContext.setJobGroup("my-etl", "a group of the user's own")
+        save(frame, broker, topic="t")
+        if fails:
+            raise ValueError(fails.pop())
+        if is_double[0]:
+            save(frame.selectExpr("value || '-b' as value"), broker, topic="t")
+
+    with pytest.raises(PySparkException, match="ValueError"):
+        query.run(write)
+    is_double[0] = True
+    with pytest.raises(PySparkException, match=r"ROCKETMQ_SINK.WRITTEN_TWICE"):
+        query.run(write)
+    is_double[0] = False
+    query.run(write)
+
+    assert sorted(visible(broker)) == [b"r1", b"r2"]
+
+
+def test_threads_of_a_foreach_batch_write_once_or_not_at_all(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    query, fails, refused = ForeachBatch(spark, tmp_path), [True], []
+
+    def attempt(frame: DataFrame, **options: str) -> None:
+        frame.sparkSession.createDataFrame([(1,)], "id int")  # gives the thread a session
+        try:
+            save(frame, broker, **options)
+        except PySparkException as error:
+            refused.append(str(error))
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        for kind, options in (
+            (threading.Thread, {"topic": "t"}),
+            (threading.Thread, {"topic": "t", "txnId": f"named-{batch_id}"}),
+            (InheritableThread, {"topic": "u"}),
+        ):
+            thread = kind(target=attempt, args=(frame,), kwargs=options)
+            thread.start()
+            thread.join()
+        if fails:
+            raise ValueError(fails.pop())
+
+    broker.create_topic("u", queues=1)
+    with pytest.raises(PySparkException, match="ValueError"):
+        query.run(write)
+    query.run(write)
+
+    assert sorted(visible(broker)) == sorted(visible(broker, "u")) == [b"r1", b"r2"]
+    assert len(refused) == 2
+    assert all("ROCKETMQ_SINK.BATCH_UNKNOWN" in each for each in refused)
+    assert "InheritableThread" in refused[0]
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_is_restored_fails_the_query_and_loses_nothing(
+    spark: SparkSession, pipeline: Pipeline, tmp_path: Path
+) -> None:
+    pipeline.feed(PER_BATCH)
+    assert pipeline.run(spark) is None
+    shutil.copytree(pipeline.checkpoint, tmp_path / "saved")
+    pipeline.feed(PER_BATCH // 2)
+    assert pipeline.run(spark) is None
+    shutil.rmtree(pipeline.checkpoint)
+    shutil.copytree(tmp_path / "saved", pipeline.checkpoint)
+    pipeline.feed(PER_BATCH // 2)
+
+    error = str(pipeline.run(spark))
+
+    assert "ROCKETMQ_SINK.BATCH_CONFLICT" in error
+    assert str(pipeline.checkpoint) in error
 
 
 @pytest.mark.parametrize("point", ["begin", "end"])

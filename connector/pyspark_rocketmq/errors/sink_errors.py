@@ -11,7 +11,47 @@ from collections.abc import Iterable
 from pyspark_rocketmq.errors import OptionError, SchemaError, WriteError, listed, shown
 from pyspark_rocketmq.options import names
 
+TXN_ID_LINE = f'.option("{names.TXN_ID}", "name-of-the-query-" + str(batch_id))'
+"""The line that gives a write an identity where Spark gives it none."""
+
 # ROCKETMQ_SINK
+
+
+def batch_conflict(batch: object, checkpoint: str | None, reason: object) -> WriteError:
+    """Refuse a batch whose number is decided already, for other rows."""
+    return WriteError(
+        "ROCKETMQ_SINK.BATCH_CONFLICT",
+        {
+            "batch": _capital(batch),
+            "checkpoint": f" (checkpoint {checkpoint})" if checkpoint else "",
+            "reason": shown(reason),
+            "option": names.ON_CONFLICT,
+        },
+    )
+
+
+def batch_gap(batch: object, checkpoint: str | None, broker: str, reason: object) -> WriteError:
+    """Refuse a batch if the store does not have the one before it."""
+    return WriteError(
+        "ROCKETMQ_SINK.BATCH_GAP",
+        {
+            "batch": _capital(batch),
+            "checkpoint": f" (checkpoint {checkpoint})" if checkpoint else "",
+            "broker": broker,
+            "reason": shown(reason),
+            "option": names.ALLOW_GAP,
+        },
+    )
+
+
+def batch_unknown(*, is_connect: bool) -> WriteError:
+    """Refuse a write of a foreachBatch that does not know its batch."""
+    where = "under Spark Connect" if is_connect else "from a thread that Spark did not start"
+    thread = "" if is_connect else ", or start the thread as pyspark.InheritableThread"
+    return WriteError(
+        "ROCKETMQ_SINK.BATCH_UNKNOWN",
+        {"where": where, "line": TXN_ID_LINE, "thread": thread},
+    )
 
 
 def body_too_large(topic: str, size: int, limit: int) -> WriteError:
@@ -80,6 +120,11 @@ def overwrite() -> WriteError:
     return WriteError("ROCKETMQ_SINK.OVERWRITE", {})
 
 
+def own_topic(topic: str, where: str) -> WriteError:
+    """Refuse a topic that only the broker itself may write to; `where` begins the sentence."""
+    return WriteError("ROCKETMQ_SINK.OWN_TOPIC", {"where": where, "topic": shown(topic)})
+
+
 def queue_out_of_range(topic: str, queue_id: int, count: int) -> WriteError:
     """Refuse a queue id that the topic does not have."""
     return WriteError(
@@ -105,8 +150,11 @@ def topic_missing(topic: str, broker: str) -> WriteError:
 
 def written_twice(batch: object) -> WriteError:
     """Refuse a second write of one foreachBatch that can't be told from the first."""
-    text = str(batch)
     return WriteError(
-        "ROCKETMQ_SINK.WRITTEN_TWICE",
-        {"batch": text[:1].upper() + text[1:], "option": names.TXN_NAME},
+        "ROCKETMQ_SINK.WRITTEN_TWICE", {"batch": _capital(batch), "option": names.TXN_NAME}
     )
+
+
+def _capital(batch: object) -> str:
+    text = str(batch)
+    return text[:1].upper() + text[1:]

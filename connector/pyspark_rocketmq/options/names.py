@@ -68,7 +68,12 @@ COMPRESSION_THRESHOLD: Final = "compressionThreshold"
 CREATE_TOPIC: Final = "createTopic"
 PRODUCER_GROUP: Final = "producerGroup"
 FLUSH: Final = "flush"
+ON_CONFLICT: Final = "onConflict"
+ALLOW_GAP: Final = "allowGap"
 MAX_MESSAGE_SIZE: Final = "maxMessageSize"
+
+# Spark's own option of a streaming query, which the sink reads
+CHECKPOINT: Final = "checkpointLocation"
 
 # Spark's own switch for filter pushdown in Python sources
 SPARK_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"

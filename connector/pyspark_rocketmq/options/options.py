@@ -22,11 +22,11 @@ from typing import Literal
 
 from broker_core.clients.address import BrokerKind, parse_address
 from broker_core.codec.compression import Compression
-from broker_core.codec.legal_names import check_group
+from broker_core.codec.legal_names import check_group, is_own_topic
 from broker_core.codec.schema import DEFAULT_COLUMNS
 from broker_core.errors import AddressError, FilterSyntaxError, InvalidNameError
 from broker_core.filter.pipeline import MessageFilter
-from broker_core.types import Flush
+from broker_core.types import Conflict, Flush
 from pyspark_rocketmq.errors import option_errors, sink_errors
 from pyspark_rocketmq.options import names
 from pyspark_rocketmq.options.parsers import Secret
@@ -213,6 +213,9 @@ class SinkOptions:
     producer_group: str | None
     flush: Flush | None
     max_message_bytes: int
+    on_conflict: Conflict = "refuse"
+    allow_gap: bool = False
+    checkpoint: str | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -230,7 +233,12 @@ class SinkOptions:
             producer_group=raw.value(names.PRODUCER_GROUP),
             flush=raw.value(names.FLUSH),
             max_message_bytes=raw.value(names.MAX_MESSAGE_SIZE),
+            on_conflict=raw.value(names.ON_CONFLICT),
+            allow_gap=raw.value(names.ALLOW_GAP),
+            checkpoint=_checkpoint(options),
         )
+        if parsed.topic is not None and is_own_topic(parsed.topic):
+            raise sink_errors.own_topic(parsed.topic, f"The option {names.TOPIC}")
         if parsed.delivery == "exactly-once" and parsed.client.kind is BrokerKind.CLUSTER:
             raise sink_errors.exactly_once_unsupported(parsed.client.address, _NOT_ON_A_CLUSTER)
         _check_producer_group(parsed.producer_group)
@@ -382,6 +390,12 @@ def _filter(raw: RawOptions) -> MessageFilter | None:
     except FilterSyntaxError as error:
         option = raw.among((names.TAGS, names.SQL))[0]
         raise option_errors.invalid_filter(option, error) from error
+
+
+def _checkpoint(options: Mapping[str, str]) -> str | None:
+    """Return where Spark keeps a streaming query's checkpoint, if that is among the options."""
+    found = (value for name, value in options.items() if name.lower() == names.CHECKPOINT.lower())
+    return next(found, None)
 
 
 def _check_producer_group(group: str | None) -> None:

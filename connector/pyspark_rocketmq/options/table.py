@@ -332,7 +332,31 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             WRITE,
             "Keeps several writes of one `foreachBatch` apart.",
         ),
-        Option(names.TXN_ID, parsers.text, None, WRITE, "Makes a plain batch save idempotent."),
+        Option(
+            names.TXN_ID,
+            parsers.text,
+            None,
+            WRITE,
+            "Makes a plain batch save idempotent: a second save with this id to the same topic "
+            "adds nothing, whatever its rows.",
+        ),
+        Option(
+            names.ON_CONFLICT,
+            parsers.choice("refuse", "repeat", "write"),
+            "refuse",
+            WRITE,
+            "What to do with a query's batch whose number is decided already, but for other rows, "
+            "as after a checkpoint was restored or copied. `refuse`: fail. `repeat`: leave it out. "
+            "`write`: write it. Set it for the run that gets past the conflict only.",
+        ),
+        Option(
+            names.ALLOW_GAP,
+            parsers.boolean,
+            False,
+            WRITE,
+            "Let a streaming sink go on where the batch before is not in the store, as with a "
+            "store that is older than the checkpoint, or after a query has changed its sink.",
+        ),
         Option(
             names.COMPRESSION,
             parsers.choice("none", "zlib", "lz4", "zstd"),

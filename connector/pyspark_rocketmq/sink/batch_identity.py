@@ -1,49 +1,77 @@
 """The identity of a write: which batch a task is writing, so that a repeat is recognised.
 
 Spark tells tasks, through local properties, the query id and the batch id. Both are in the
-checkpoint, so a restarted query that replays a batch has the ids of the first time; only the run
-id is new. Batch ids of a query only grow, so the broker keeps the newest decision of each query and
-`txnName`: a task of a replay finds the batch decided and stores nothing (task.py), and the driver's
-commit is answered "already done" (commit.py).
+checkpoint, so a restarted query that replays a batch has the ids of the first time. The broker
+keeps the newest decision of each query and name, with the batch's fingerprint (fingerprint.py): a
+task of a replay finds the batch decided and stores nothing (task.py), and the driver's commit is
+answered "already done" (commit.py).
 
 | write | batch is known by | replayed with the same batch id |
 | --- | --- | --- |
 | `writeStream.format("rocketmq")` | query id, batch id, `txnName` | adds nothing |
 | `write` inside `foreachBatch` | query id, batch id, `txnName` or else `topic` | adds nothing |
-| `write` with `txnId` | `txnId`, `txnName` | adds nothing |
+| `write` with `txnId` | `txnId`, `txnName`, `topic` | adds nothing |
 | `write` without | a fresh UUID | is another batch: written again |
 
 A query that starts with a new checkpoint has a new query id, and so writes its batches again.
+
+**Runs.** A second write of one batch in one run is no replay. A run of a batch is named by Spark's
+application and the number of the SQL execution that the micro-batch is: every write that its
+function begins, in whatever session, has it as its root execution. Spark sets both anew for each
+micro-batch; job group, description, pool and tags are the user's to change.
+
+**Writes without an identity.** Threads that the function of a `foreachBatch` starts itself, and all
+of that function under Spark Connect, do not have the query's local properties. Spark runs a
+micro-batch in a clone of the user's session in which it has switched off two settings that no other
+session sets; their tasks have a session's settings among the local properties, Connect or not. A
+save from such a session without ids is refused: a replay would write it again.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker_core.types import BatchRef
+from pyspark_rocketmq.errors import sink_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark_rocketmq.options.options import SinkOptions
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
-RUN_ID = "spark.jobGroup.id"
+APPLICATION_ID = "spark.app.id"
+ROOT_EXECUTION_ID = "spark.sql.execution.root.id"
+CONNECT_OPERATION = "spark.connect.operation_id"
+STREAM_SESSION = {
+    "spark.sql.cbo.enabled": "false",
+    "spark.sql.requireAllClusterKeysForDistribution": "false",
+}
+"""Settings that Spark makes in the session of a streaming query, and only there (the second is
+internal to Spark)."""
+ANY_TOPIC = "*"
+"""Stands for the column `topic` as a destination; no topic can have this name."""
+
+Properties = Callable[[str], str | None]
 
 
 @dataclass(frozen=True)
 class WriteIdentity:
-    """The batch, the run of the query that writes it, and whether it may ever come again.
+    """The batch, the run that writes it, and whether it may ever come again.
 
     `may_repeat` False lets the broker forget the decision: no other write can have this identity.
+    `is_query`: it is a batch of a streaming query, by sink or `foreachBatch`. `former` is the batch
+    as earlier versions named it, where they named it otherwise.
     """
 
     batch: BatchRef
     run: str
     may_repeat: bool
+    is_query: bool = True
+    is_connect: bool = False
+    former: BatchRef | None = None
 
 
 def fresh_save_id() -> str:
@@ -51,25 +79,57 @@ def fresh_save_id() -> str:
     return uuid.uuid4().hex
 
 
-def stream_identity(options: SinkOptions, properties: Callable[[str], str | None]) -> WriteIdentity:
+def destination(options: SinkOptions) -> str:
+    """Return where the rows of a write go: one topic, or what the column `topic` says."""
+    return f"to:{options.topic or ANY_TOPIC}"
+
+
+def stream_identity(options: SinkOptions, properties: Properties) -> WriteIdentity:
     """Return the identity of a streaming sink's batch, from a task's local properties."""
     query, batch = properties(QUERY_ID), properties(BATCH_ID)
     assert query is not None, "Spark sets the query's id for every task of a stream"
     assert batch is not None, "Spark sets the batch's id for every task of a stream"
     reference = BatchRef(f"query:{query}", options.txn_name or "", int(batch))
-    return WriteIdentity(reference, properties(RUN_ID) or "", may_repeat=True)
+    return WriteIdentity(reference, run_of(properties), may_repeat=True)
 
 
-def batch_identity(
-    options: SinkOptions, save_id: str, properties: Callable[[str], str | None]
-) -> WriteIdentity:
-    """Return the identity of a batch write: one of a `foreachBatch`, or a save of its own."""
+def batch_identity(options: SinkOptions, save_id: str, properties: Properties) -> WriteIdentity:
+    """Return the identity of a batch write: one of a `foreachBatch`, or a save of its own.
+
+    WriteError for a write of a `foreachBatch` that is not told its batch and has no `txnId`.
+    """
     query, batch = properties(QUERY_ID), properties(BATCH_ID)
+    run = run_of(properties)
     if query is not None and batch is not None:
         # Without a name, writes to different topics are still different writes.
-        name = options.txn_name or (f"to:{options.topic}" if options.topic else "")
+        name = options.txn_name or (destination(options) if options.topic else "")
         reference = BatchRef(f"query:{query}", name, int(batch))
-        return WriteIdentity(reference, properties(RUN_ID) or "", may_repeat=True)
-    owner = f"save:{options.txn_id}" if options.txn_id else f"save:{save_id}"
-    reference = BatchRef(owner, options.txn_name or "", 0)
-    return WriteIdentity(reference, save_id, may_repeat=options.txn_id is not None)
+        return WriteIdentity(reference, run, may_repeat=True)
+    is_connect = properties(CONNECT_OPERATION) is not None
+    if options.txn_id is None:
+        if is_stream_session(properties):
+            raise sink_errors.batch_unknown(is_connect=is_connect)
+        reference = BatchRef(f"save:{save_id}", options.txn_name or "", 0)
+        return WriteIdentity(
+            reference, run or save_id, may_repeat=False, is_query=False, is_connect=is_connect
+        )
+    owner, former = f"save:{options.txn_id}", options.txn_name or ""
+    return WriteIdentity(
+        BatchRef(owner, (f"{former} " if former else "") + destination(options), 0),
+        run or save_id,
+        may_repeat=True,
+        is_query=False,
+        is_connect=is_connect,
+        former=BatchRef(owner, former, 0),
+    )
+
+
+def run_of(properties: Properties) -> str:
+    """Return the name of this run of a micro-batch, or of this save; empty if it has none."""
+    application, root = properties(APPLICATION_ID), properties(ROOT_EXECUTION_ID)
+    return f"{application}/{root}" if application and root else ""
+
+
+def is_stream_session(properties: Properties) -> bool:
+    """Tell whether a task's session is the one that Spark cloned for a streaming query."""
+    return all(properties(name) == value for name, value in STREAM_SESSION.items())

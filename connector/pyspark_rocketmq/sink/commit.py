@@ -19,10 +19,19 @@ committed, whatever `abort` is told later.
   next process that finds it finishes making the batch visible.
 - The driver dies after `commit`, before Spark logs the batch: after the restart Spark replays the
   batch with the same query id and batch id. Tasks find it decided and store nothing; `commit`
-  gets `is_repeat` and changes nothing.
+  gets `is_repeat` and changes nothing. The log says so, with the run that had written it.
 - `commit` raises: Spark calls `abort` with the same messages. If the batch was committed after all,
   abort leaves it so.
 - `abort` itself fails, or gets None for tasks that never returned: check-back finds the halves.
+
+A number is not enough to know a batch by. A checkpoint that was restored or copied gives a number
+that is decided to other rows, or goes on where the store has not been:
+
+- The fingerprint differs (fingerprint.py), or a later number is decided: BATCH_CONFLICT, unless
+  `onConflict` says what to do. Saves with a `txnId` have none: the id alone counts there.
+- A streaming sink commits every batch, empty ones too, so the one before must be decided: else
+  BATCH_GAP, unless `allowGap`. Inside `foreachBatch` batches may be left out.
+- A second write of one run with an equal identity has other rows (written.py): WRITTEN_TWICE.
 
 With at-least-once delivery tasks return no receipt, and both calls do nothing.
 
@@ -36,16 +45,20 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker_core.errors import BrokerError
+from broker_core.errors import BatchConflictError, BatchGapError, BrokerError
+from broker_core.types import BatchOutcome
 from pyspark_rocketmq import client_cache
 from pyspark_rocketmq.errors import sink_errors
-from pyspark_rocketmq.sink.task import SinkMessage, require_transactions
+from pyspark_rocketmq.sink.fingerprint import fingerprint
+from pyspark_rocketmq.sink.task import SinkMessage, decided_as, require_transactions
+from pyspark_rocketmq.sink.written import WrittenBatches
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import WriterCommitMessage
 
     from broker_core.types import Receipt
     from pyspark_rocketmq.options.options import SinkOptions
+    from pyspark_rocketmq.sink.batch_identity import WriteIdentity
 
 log = logging.getLogger(__name__)
 
@@ -60,25 +73,79 @@ def commit(options: SinkOptions, messages: Messages, *, is_foreach: bool = False
     """
     told = _told(messages)
     receipts = _receipts(told)
-    if not receipts:
+    identity = told[0].identity if told else None
+    if not receipts or identity is None:
         return
-    batch = receipts[0].batch
-    client = options.client
+    if is_foreach and identity.is_query and identity.run:
+        written = WrittenBatches(options.client.address, identity.batch, identity.run)
+        if written.has():
+            raise sink_errors.written_twice(identity.batch)
+        outcome = _commit(options, identity, told, receipts, None)
+        # A repeat within one run is no replay: a replay comes from a new run of the query.
+        is_own = outcome.is_repeat and outcome.run == identity.run
+        if not written.add() or is_own:
+            raise sink_errors.written_twice(identity.batch)
+    else:
+        number = identity.batch.number
+        # Spark commits each batch of a streaming sink before it begins the next.
+        previous = number - 1 if identity.is_query and not is_foreach and number else None
+        outcome = _commit(options, identity, told, receipts, previous)
+    _report(identity, outcome, sum(message.rows for message in told))
+
+
+def _commit(
+    options: SinkOptions,
+    identity: WriteIdentity,
+    told: Sequence[SinkMessage],
+    receipts: Sequence[Receipt],
+    previous: int | None,
+) -> BatchOutcome:
+    batch, client = identity.batch, options.client
+    known = fingerprint(options, batch, [each.sum for each in told]) if identity.is_query else ""
     try:
-        outcome = require_transactions(client_cache.cached_writer(client), options).commit_batch(
-            batch, receipts, run=told[0].run, keep=told[0].may_repeat, flush=options.flush
+        transactions = require_transactions(client_cache.cached_writer(client), options)
+        if identity.former is not None and decided_as(transactions, identity) == identity.former:
+            # Written by an earlier version, which did not note where to.
+            transactions.abort_batch(batch, receipts, flush=options.flush)
+            return BatchOutcome(is_repeat=True, run="")
+        return transactions.commit_batch(
+            batch,
+            receipts,
+            run=identity.run,
+            keep=identity.may_repeat,
+            flush=options.flush,
+            fingerprint=known,
+            conflict=options.on_conflict,
+            previous=None if options.allow_gap else previous,
         )
+    except BatchConflictError as error:
+        raise sink_errors.batch_conflict(batch, options.checkpoint, error) from error
+    except BatchGapError as error:
+        raise sink_errors.batch_gap(batch, options.checkpoint, client.address, error) from error
     except BrokerError as error:
         raise client_cache.failed(error, client, f"commit {batch}") from error
-    # A repeat within one run is no replay: a replay comes from a new run of the query.
-    if outcome.is_repeat and is_foreach and told[0].run and outcome.run == told[0].run:
-        raise sink_errors.written_twice(batch)
-    log.info(
-        "event=%s batch=%r messages=%d",
-        "batch_already_committed" if outcome.is_repeat else "batch_committed",
-        str(batch),
-        sum(message.rows for message in told),
-    )
+
+
+def _report(identity: WriteIdentity, outcome: BatchOutcome, rows: int) -> None:
+    if outcome.is_repeat:
+        # The rows of this run are left out: whoever expected them must be able to find out why.
+        log.warning(
+            "event=batch_already_committed batch=%r run=%r committed_by=%r messages_left_out=%d",
+            str(identity.batch),
+            identity.run,
+            outcome.run or "an earlier version",
+            rows,
+        )
+        return
+    log.info("event=batch_committed batch=%r messages=%d", str(identity.batch), rows)
+    if identity.is_connect and not identity.may_repeat:
+        log.warning(
+            "event=save_without_identity batch=%r advice=%r",
+            str(identity.batch),
+            "Spark Connect does not tell the sink whether this save is part of a foreachBatch. If "
+            "it is repeated, its rows are written again. To have them written once, add "
+            + sink_errors.TXN_ID_LINE,
+        )
 
 
 def abort(options: SinkOptions, messages: Messages) -> None:

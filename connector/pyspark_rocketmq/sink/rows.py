@@ -20,6 +20,7 @@ from broker_core.clock import now_ms
 from broker_core.codec.compression import compress, compression_flags
 from broker_core.codec.hashing.java import index_hashes, java_hashes
 from broker_core.codec.ids import UNIQUE_ID_CHARS, UniqueIds
+from broker_core.codec.legal_names import is_own_topic
 from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.properties.join import join_properties, property_parts
 from broker_core.codec.property_names import (
@@ -37,6 +38,7 @@ from broker_core.codec.property_names import SHARDING_KEY as SHARDING_PROPERTY
 from broker_core.codec.property_names import TAGS as TAGS_PROPERTY
 from broker_core.codec.spans import regular_offsets, spans_of
 from pyspark_rocketmq.errors import sink_errors
+from pyspark_rocketmq.sink.fingerprint import NO_ROWS, RowSum, sum_rows
 from pyspark_rocketmq.sink.properties import (
     TopicColumn,
     joined_keys,
@@ -64,7 +66,8 @@ class Composer:
 
     Rows without shardingKey and queueId go to the topic's queues in turn. `first` is the queue to
     begin with, so that tasks do not all begin with queue 0; the turn goes on from call to call.
-    `is_transactional`: the messages will be prepared, not sent, and get the properties for it.
+    `is_transactional`: the messages will be prepared, not sent, and get the properties for it;
+    `total` is then the sum of all rows so far (fingerprint.py).
     """
 
     def __init__(
@@ -82,6 +85,9 @@ class Composer:
         self._columns = columns
         self._queue_counts = queue_counts
         self._first = first
+        self.total = NO_ROWS
+        self._task = first
+        self._composed = 0
         self._turns: dict[str, int] = {}  # rows sent in turn so far, by topic, plus `first`
         self._is_transactional = is_transactional
         self._unique_ids = unique_ids or UniqueIds()
@@ -91,6 +97,8 @@ class Composer:
         """Return the messages of some rows, in their order."""
         count = rows.num_rows
         topics = self._topics(rows)
+        self._refuse_own(topics)
+        self._composed += count
         now = self._clock_ms()
         # Check bodies before asking for queues, which may create a topic.
         bodies, sys_flags = self._bodies(rows, topics)
@@ -98,6 +106,8 @@ class Composer:
         pairs = self._pairs(rows, topics, now)
         levels = self._delay_levels(rows, topics)
         user = self._user_properties(rows, topics)
+        if self._is_transactional:
+            self.total += self._sum(rows, dict(pairs), user)
         if levels is None:
             # Nearly every batch: the encoder joins the parts while it writes records, so that no
             # column of joined properties is made.
@@ -117,6 +127,19 @@ class Composer:
             sys_flags=sys_flags,
         )
 
+    def _sum(
+        self,
+        rows: pa.RecordBatch,
+        pairs: dict[str, pa.Array | str | None],
+        user: pa.Array | None,
+    ) -> RowSum:
+        """Return the sum of what a replay makes again: not of queues, unique keys and times."""
+        own = self._columns.topic
+        topics = None if own is None else rows.column(own)
+        bodies = rows.column(self._columns.body)
+        tags, keys = pairs.get(TAGS_PROPERTY), pairs.get(KEYS_PROPERTY)
+        return sum_rows(rows.num_rows, [topics, tags, keys, user, bodies])
+
     # Topic and queue
 
     def _topics(self, rows: pa.RecordBatch) -> TopicColumn:
@@ -127,6 +150,14 @@ class Composer:
         if coded.null_count:
             raise sink_errors.null_topic()
         return TopicColumn(coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int32))
+
+    def _refuse_own(self, topics: TopicColumn) -> None:
+        """Raise WriteError for the first row whose topic is one of the broker's own."""
+        own = [code for code, name in enumerate(topics.names) if is_own_topic(name)]
+        if own:
+            row = int(np.isin(topics.codes, own).argmax())
+            where = f"Row {self._composed + row} of task {self._task} (both from 0)"
+            raise sink_errors.own_topic(topics.of(row), where)
 
     def _queue_ids(self, rows: pa.RecordBatch, topics: TopicColumn) -> NDArray[np.int32]:
         """Choose each row's queue: by queueId, else by the hash of shardingKey, else in turn."""

@@ -40,12 +40,13 @@ from broker_core.types import Receipt
 from pyspark_rocketmq import client_cache
 from pyspark_rocketmq.coalesce import coalesce
 from pyspark_rocketmq.errors import sink_errors
+from pyspark_rocketmq.sink.fingerprint import NO_ROWS, RowSum
 from pyspark_rocketmq.sink.rows import Composer
 
 if TYPE_CHECKING:
     from broker_core.api import BrokerTransactions
     from broker_core.codec.message_batch import MessageBatch
-    from broker_core.types import Prepared
+    from broker_core.types import BatchRef, Prepared
     from pyspark_rocketmq.options.options import SinkOptions
     from pyspark_rocketmq.sink.batch_identity import WriteIdentity
     from pyspark_rocketmq.sink.schema import SinkColumns
@@ -62,8 +63,8 @@ class SinkMessage(WriterCommitMessage):
 
     rows: int
     receipt: Receipt | None = None
-    run: str = ""
-    may_repeat: bool = True
+    identity: WriteIdentity | None = None
+    sum: RowSum = NO_ROWS
 
 
 def write_rows(
@@ -123,12 +124,16 @@ def _prepare(
     # The attempt id begins the unique key of each of its messages: it costs no byte per message.
     attempt = unique_ids.make(1)[0, :MAKER_CHARS].tobytes().decode("ascii")
     prepared: list[Prepared] = []
-    count = 0
 
     def prepare(messages: MessageBatch) -> None:
         # A replay of a committed batch is not stored again. Its rows are composed all the same, so
-        # that a row that can't be stored fails as it did the first time.
-        if not prepared and transactions.is_batch_decided(identity.batch):
+        # that a row that can't be stored fails as it did the first time. Whether it is a replay,
+        # the driver's commit finds out; where it is to write what is none, it needs the rows.
+        if (
+            not prepared
+            and options.on_conflict != "write"
+            and decided_as(transactions, identity) is not None
+        ):
             return
         prepared.append(
             transactions.prepare_batch(
@@ -146,10 +151,17 @@ def _prepare(
             unique_ids=unique_ids,
         )
         for rows in coalesce(batches, APPEND_ROWS, APPEND_BYTES):
-            count += rows.num_rows
             ahead.do(partial(prepare, composer.compose(rows)))
     receipt = Receipt(identity.batch, attempt, tuple(prepared))
-    return SinkMessage(count, receipt, identity.run, identity.may_repeat)
+    return SinkMessage(composer.total.rows, receipt, identity, composer.total)
+
+
+def decided_as(transactions: BrokerTransactions, identity: WriteIdentity) -> BatchRef | None:
+    """Return the name under which a batch is committed already, its own or a former one."""
+    for batch in (identity.batch, identity.former):
+        if batch is not None and transactions.is_batch_decided(batch):
+            return batch
+    return None
 
 
 def require_transactions(broker: Broker, options: SinkOptions) -> BrokerTransactions:

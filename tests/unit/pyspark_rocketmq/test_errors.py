@@ -33,6 +33,7 @@ def build(constructor: Callable[..., errors.ConnectorError]) -> errors.Connector
     samples: dict[Any, Any] = {
         QueueRef: QUEUE,
         int: 7,
+        bool: True,
         str: "text",
         str | None: "text",
         object: "reason",
@@ -95,7 +96,7 @@ def test_messages_mention_only_options_that_exist() -> None:
 def test_every_data_loss_message_says_how_to_tolerate_it() -> None:
     losses = [each for name, each in CATALOGUE.items() if name.startswith("ROCKETMQ_DATA_LOSS.")]
 
-    assert len(losses) == 6
+    assert len(losses) == 7
     assert all("Set failOnDataLoss=false to " in each.message for each in losses)
 
 

@@ -12,6 +12,13 @@ from broker_core.codec.ids import UniqueIds
 from broker_core.codec.layout import SysFlag
 from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.properties.text import parse_properties
+from broker_core.codec.property_names import (
+    BATCH_TOPIC,
+    DISCARD_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    SCHEDULE_TOPIC,
+)
 from pyspark_rocketmq.errors import WriteError
 from pyspark_rocketmq.options.options import SinkOptions
 from pyspark_rocketmq.sink.rows import Composer
@@ -39,6 +46,11 @@ TYPES = {
     "delayLevel": pa.int32(),
 }
 COUNTS = {"orders": 4, "bills": 3}
+OWN_TOPICS = [
+    form(name)
+    for name in (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, BATCH_TOPIC, DISCARD_TOPIC, "rmq_sys_x")
+    for form in (str.upper, str.lower)
+]
 
 
 def composer(
@@ -338,3 +350,28 @@ def test_transactional_messages_say_so_and_name_their_group() -> None:
     [found] = properties(composing.compose(batch))
 
     assert found == {"TRAN_MSG": "true", "PGROUP": "g"}
+
+
+@pytest.mark.parametrize("topic", OWN_TOPICS)
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_row_for_one_of_the_brokers_own_topics_is_refused_before_any_queue_is_asked_for(
+    topic: str, transactional: bool
+) -> None:
+    found = composer(["topic"], {}, first=3, transactional=transactional)
+    found.compose(rows(body=[b"a", b"b"], topic=["orders", "bills"]))
+
+    with pytest.raises(WriteError, match=rf"OWN_TOPIC\] Row 3 of task 3 .* has topic {topic},"):
+        found.compose(rows(body=[b"c", b"d"], topic=["new", topic]))
+
+
+@pytest.mark.parametrize("broker", ["file:/s", "grpc://h:1", "rocketmq://ns:9876"])
+@pytest.mark.parametrize("topic", OWN_TOPICS)
+def test_an_option_that_names_one_of_the_brokers_own_topics_is_refused(
+    topic: str, broker: str
+) -> None:
+    with pytest.raises(WriteError, match=rf"OWN_TOPIC\] The option topic has topic {topic},"):
+        SinkOptions.parse({"broker": broker, "topic": topic})
+
+
+def test_traces_may_be_written() -> None:
+    assert SinkOptions.parse({"broker": "file:/s", "topic": "RMQ_SYS_TRACE_TOPIC"}).topic

@@ -26,7 +26,7 @@ from pyspark_rocketmq.sink.writer import (
 from tests.kit.transactions import half_count, open_store, visible
 
 BODIES = StructType().add("body", StringType())
-IDENTITY = WriteIdentity(BatchRef("query:q", "", 3), "run-1", may_repeat=True)
+IDENTITY = WriteIdentity(BatchRef("query:q", "", 0), "run-1", may_repeat=True)
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_two_writes_of_one_run_that_look_the_same_are_not_taken_for_a_repeat(
 ) -> None:
     commit(options, [write(options, "a")], is_foreach=True)
 
-    with pytest.raises(errors.WriteError, match=r"Batch 3 of query:q .* own txnName"):
+    with pytest.raises(errors.WriteError, match=r"Batch 0 of query:q .* own txnName"):
         commit(options, [write(options, "b")], is_foreach=True)
 
     assert visible(broker) == [b"a"]
@@ -211,7 +211,7 @@ def test_what_was_rolled_back_meanwhile_is_not_committed(
     assert message.receipt is not None
     broker.transactions.abort_batch(IDENTITY.batch, [message.receipt])
 
-    with pytest.raises(errors.BrokerFailedError, match="could not commit batch 3 of query:q"):
+    with pytest.raises(errors.BrokerFailedError, match="could not commit batch 0 of query:q"):
         commit(options, [message])
 
     assert visible(broker) == []

@@ -1,0 +1,180 @@
+"""Fingerprints of batches: what tells one batch from another that has the same number.
+
+**Problem.** A checkpoint that is restored from a backup, or copied, gives the number of a batch
+that is decided to other rows. By number alone they pass for a repeat and are never written.
+
+**Invariants.** A replay has the fingerprint of the first time: with the same destination, and the
+same offsets or the same rows. It does not depend on the order of rows or on how they are divided
+into tasks, nor on how the broker is addressed.
+
+**Outline.** Two kinds, each a digest of the destination and of
+
+    1o:…    Spark's own entries of this batch and of the one before it in the checkpoint's
+            offset log, without the line that has time stamps. The driver reads them where
+            `checkpointLocation` is a local path and its `metadata` names this query.
+    1r:…    the rows: their number, and the sum of 64-bit digests of topic, tags, keys,
+            properties and body of each. Tasks add them up, the driver joins the sums.
+
+The first is better: rows that are made anew in a replay (`uuid()`, `rand()`, the time of day in a
+`foreachBatch`) have another sum, and the replay is then refused as a conflict, though it is none.
+Offsets that only count the batches of a source's own log (files: `logOffset`) say nothing about
+rows, so such queries have fingerprints of the second kind. The kind of a query changes only if its
+checkpoint moves to another kind of place; a batch replayed across this is a conflict too.
+
+**Rejected.** Digests of whole columns: Spark divides rows anew in a replay. The broker's address: a
+store may be opened by path one day and served the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pyarrow as pa
+
+from broker_core.codec.hashing.crc import body_crcs
+from broker_core.codec.spans import spans_of
+from pyspark_rocketmq.sink.batch_identity import destination
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from broker_core.types import BatchRef
+    from pyspark_rocketmq.options.options import SinkOptions
+
+VERSION = "1"
+OFFSETS, ROWS = "o", "r"
+_HEX_CHARS = 32
+_METADATA_LINE = 1
+_UINT64 = 0xFFFFFFFFFFFFFFFF
+_SEEDS = [np.uint64(0x9E3779B97F4A7C15 * (2 * n + 1) & _UINT64) for n in range(8)]
+_MIX = np.uint64(0xD6E8FEB86659FD93)
+_HALF = np.uint64(32)
+_ONE = np.uint64(1)
+
+
+@dataclass(frozen=True)
+class RowSum:
+    """The number of some rows, and the sum of their digests modulo 2 to the power of 64."""
+
+    rows: int = 0
+    digests: int = 0
+
+    def __add__(self, other: RowSum) -> RowSum:
+        return RowSum(self.rows + other.rows, (self.digests + other.digests) & _UINT64)
+
+
+NO_ROWS = RowSum()
+
+
+def sum_rows(count: int, columns: Sequence[pa.Array | None]) -> RowSum:
+    """Return the sum of some rows, given as columns of texts or maps; None for no column.
+
+    Null, empty and no column at all are the same.
+    """
+    digests = np.zeros(count, dtype=np.uint64)
+    for seed, column in zip(_SEEDS, columns, strict=False):
+        if column is not None:
+            digests += _digests(column, seed)
+    return RowSum(count, int(_mixed(digests).sum(dtype=np.uint64)))
+
+
+def fingerprint(options: SinkOptions, batch: BatchRef, sums: Iterable[RowSum]) -> str:
+    """Return the fingerprint of a query's batch, on the driver."""
+    kind, content = OFFSETS, _offsets(options.checkpoint, batch)
+    if content is None:
+        total = sum(sums, NO_ROWS)
+        kind, content = ROWS, [str(total.rows), str(total.digests)]
+    text = json.dumps([destination(options), *content])
+    return f"{VERSION}{kind}:{hashlib.sha256(text.encode()).hexdigest()[:_HEX_CHARS]}"
+
+
+# Rows
+
+
+def _digests(column: pa.Array, seed: np.uint64) -> NDArray[np.uint64]:
+    """Return a digest of every text of a column: of its length and CRC-32."""
+    if pa.types.is_map(column.type):
+        names = _digests(_row_texts(column, column.keys), seed)
+        names += _digests(_row_texts(column, column.items), seed + _ONE)
+        return _mixed(names)
+    spans = spans_of(column)
+    found = spans.lengths.astype(np.uint64)
+    found <<= _HALF
+    found |= body_crcs(spans).view(np.uint64)
+    found += seed
+    _mixed(found)
+    if len(found) and not spans.lengths.min():
+        found[spans.lengths == 0] = 0
+    return found
+
+
+def _row_texts(rows: pa.Array, elements: pa.Array) -> pa.Array:
+    """Return the texts of each row's elements as one text: they lie behind each other already."""
+    _, offsets, data = elements.buffers()
+    if offsets is None or not len(elements):
+        return pa.array([b""] * len(rows), type=pa.binary())
+    is_large = pa.types.is_large_string(elements.type)
+    all_bounds = np.frombuffer(offsets, dtype=np.int64 if is_large else np.int32)
+    bounds = pa.py_buffer(all_bounds[elements.offset + np.asarray(rows.offsets)])
+    kind = pa.large_binary() if is_large else pa.binary()
+    return pa.Array.from_buffers(kind, len(rows), [None, bounds, data])
+
+
+def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mix the bits of each number, in place, so that sums of them tell what was added; 0 stays."""
+    shifted = numbers >> _HALF
+    numbers ^= shifted
+    numbers *= _MIX
+    np.right_shift(numbers, _HALF, out=shifted)
+    numbers ^= shifted
+    return numbers
+
+
+# Offsets
+
+
+def _offsets(checkpoint: str | None, batch: BatchRef) -> list[str] | None:
+    """Return the offset log's entries up to a batch; None where they can't be read or told."""
+    folder = _local(checkpoint)
+    if folder is None:
+        return None
+    try:
+        query = json.loads((folder / "metadata").read_text("utf-8"))["id"]
+        if f"query:{query}" != batch.owner:
+            return None
+        entry = _entry(folder, batch.number)
+        if any(_is_opaque(line) for line in entry):
+            return None
+        before = _entry(folder, batch.number - 1) if batch.number else []
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return [*before, "/", *entry]
+
+
+def _entry(folder: Path, number: int) -> list[str]:
+    lines = (folder / "offsets" / str(number)).read_text("utf-8").splitlines()
+    return lines[:_METADATA_LINE] + lines[_METADATA_LINE + 1 :]
+
+
+def _is_opaque(line: str) -> bool:
+    """Tell whether an offset only counts batches in a log of the source's own."""
+    return "logOffset" in line
+
+
+def _local(checkpoint: str | None) -> Path | None:
+    """Return a checkpoint's folder if it is on this machine."""
+    if checkpoint is None:
+        return None
+    parts = urlsplit(checkpoint)
+    if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
+        return None
+    path = Path(unquote(parts.path) if parts.scheme else checkpoint)
+    return path if path.is_absolute() else None

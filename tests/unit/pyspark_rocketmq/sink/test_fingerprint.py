@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker_core.types import BatchRef
+from pyspark_rocketmq.options.options import SinkOptions
+from pyspark_rocketmq.sink.fingerprint import NO_ROWS, RowSum, fingerprint
+from pyspark_rocketmq.sink.rows import Composer
+from pyspark_rocketmq.sink.schema import SinkColumns
+
+COLUMNS = SinkColumns("body", "topic", "tags", "keys", "properties")
+SCHEMA = pa.schema(
+    {
+        "body": pa.binary(),
+        "topic": pa.string(),
+        "tags": pa.string(),
+        "keys": pa.list_(pa.string()),
+        "properties": pa.map_(pa.string(), pa.string()),
+    }
+)
+ROW: dict[str, Any] = {
+    "body": b"a",
+    "topic": "t",
+    "tags": "red",
+    "keys": ["k1", "k2"],
+    "properties": [("p", "1"), ("q", "2")],
+}
+CHANGES: list[dict[str, Any]] = [
+    {"body": b"b"},
+    {"topic": "u"},
+    {"tags": None},
+    {"tags": "blue"},
+    {"keys": ["k1"]},
+    {"keys": []},
+    {"properties": [("p", "1"), ("q", "3")]},
+    {"properties": [("p", "1"), ("r", "2")]},
+    {"properties": None},
+    {"tags": "a", "body": b"red"},
+]
+BATCH = BatchRef("query:6e0a", "", 1)
+
+words = st.text("abc", min_size=1, max_size=3)
+row = st.fixed_dictionaries(
+    {
+        "body": st.binary(min_size=1, max_size=20),
+        "topic": st.sampled_from(["t", "u"]),
+        "tags": st.none() | words,
+        "keys": st.none() | st.lists(words, max_size=3),
+        "properties": st.none() | st.lists(st.tuples(words, words), max_size=3),
+    }
+)
+
+
+def sum_of(rows: list[dict[str, Any]], *, cut: int | None = None) -> RowSum:
+    """The sum of some rows as a task makes it, in two calls if they are cut."""
+    options = SinkOptions.parse({"broker": "file:/s"})
+    composer = Composer(options, COLUMNS, lambda _: 2, is_transactional=True)
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    for part in (batch.slice(0, cut), batch.slice(cut)) if cut is not None else (batch,):
+        composer.compose(part)
+    return composer.total
+
+
+def options(checkpoint: str | None = None, **given: str) -> SinkOptions:
+    where = {} if checkpoint is None else {"checkpointlocation": checkpoint}
+    return SinkOptions.parse({"broker": "file:/s", "topic": "t", **where, **given})
+
+
+def log_offsets(folder: Path, *, query: str = "6e0a", times: str = "1", end: str = "9") -> Path:
+    """A checkpoint with the offsets of two batches; `end` is that of the second."""
+    (folder / "offsets").mkdir(parents=True, exist_ok=True)
+    (folder / "metadata").write_text(json.dumps({"id": query}))
+    (folder / "offsets" / "0").write_text(f'v1\n{{"batchTimestampMs":{times}}}\n{{"t":5}}')
+    (folder / "offsets" / "1").write_text(f'v1\n{{"batchTimestampMs":{times}}}\n{end}')
+    return folder
+
+
+@settings(max_examples=40)
+@given(st.lists(row, min_size=1, max_size=8), st.data())
+def test_a_sum_does_not_depend_on_order_or_division(
+    rows: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    shuffled = data.draw(st.permutations(rows))
+    cut = data.draw(st.integers(0, len(rows)))
+
+    assert sum_of(rows) == sum_of(shuffled)
+    assert sum_of(rows) == sum_of(rows, cut=cut)
+    assert sum_of(rows) == sum((sum_of(part) for part in (rows[:cut], rows[cut:])), NO_ROWS)
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("change", CHANGES, ids="-".join)
+def test_a_sum_tells_rows_that_differ_in_one_field(change: dict[str, Any]) -> None:
+    others = [ROW | {"body": b"%d" % number} for number in range(20)]
+
+    assert sum_of([*others, ROW]) != sum_of([*others, ROW | change])
+
+
+def test_a_sum_counts_equal_rows() -> None:
+    sums = {sum_of([ROW] * count) for count in range(5)}
+
+    assert len(sums) == 5
+
+
+def test_sums_wrap_around() -> None:
+    assert RowSum(1, 2**64 - 1) + RowSum(1, 3) == RowSum(2, 2)
+
+
+def test_without_a_local_checkpoint_the_rows_count() -> None:
+    places = [None, "s3a://bucket/c", "hdfs://host/c", "file://other/c", "c", "/no/such/folder"]
+    one, other = [RowSum(1, 7)], [RowSum(1, 8)]
+
+    found = {fingerprint(options(place), BATCH, one) for place in places}
+
+    assert len(found) == 1
+    assert all(each.startswith("1r:") for each in found)
+    assert fingerprint(options(), BATCH, other) not in found
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}"])
+def test_with_a_local_checkpoint_the_offsets_count(tmp_path: Path, form: str) -> None:
+    place = form.format(log_offsets(tmp_path))
+    first = fingerprint(options(place), BATCH, [RowSum(1, 7)])
+
+    log_offsets(tmp_path, times="2")
+    replayed = fingerprint(options(place), BATCH, [RowSum(2, 8)])
+    log_offsets(tmp_path, end="10")
+    restored = fingerprint(options(place), BATCH, [RowSum(1, 7)])
+
+    assert first.startswith("1o:")
+    assert first == replayed != restored
+    assert first.isascii()
+    assert len(first) < 64
+
+
+def test_the_destination_counts_and_the_form_of_an_address_does_not(tmp_path: Path) -> None:
+    place = str(log_offsets(tmp_path))
+    given = [{"topic": "t"}, {"topic": "u"}, {"topic": "t", "broker": "grpc://h:1"}]
+
+    found = [fingerprint(options(place, **each), BATCH, []) for each in given]
+    column = SinkOptions.parse({"broker": "file:/s", "checkpointLocation": place})
+
+    assert found[0] == found[2]
+    assert len({*found, fingerprint(column, BATCH, [])}) == 3
+
+
+def test_offsets_that_say_nothing_about_rows_do_not_count(tmp_path: Path) -> None:
+    place = str(log_offsets(tmp_path, end='{"logOffset":1}'))
+
+    assert fingerprint(options(place), BATCH, []).startswith("1r:")
+
+
+def test_the_checkpoint_of_another_query_does_not_count(tmp_path: Path) -> None:
+    place = str(log_offsets(tmp_path, query="other"))
+
+    assert fingerprint(options(place), BATCH, []).startswith("1r:")
+
+
+@pytest.mark.parametrize("damaged", ["metadata", "offsets/0", "offsets/1"])
+def test_a_checkpoint_that_can_not_be_read_does_not_count(tmp_path: Path, damaged: str) -> None:
+    place = str(log_offsets(tmp_path))
+
+    (tmp_path / damaged).unlink()
+    assert fingerprint(options(place), BATCH, []).startswith("1r:")
+    (tmp_path / damaged).mkdir()
+    assert fingerprint(options(place), BATCH, []).startswith("1r:")
