@@ -33,8 +33,9 @@ task returns a receipt with the offsets of its half messages, and `since`, the e
 before they were there: nothing before it can have settled them.
 
 Decide. The driver calls api.Transactions.commit_batch with the receipts it accepts.
-commit.BatchCommits.commit makes a decision of them (decision_records.decide), finds the owner's
-newest one (decision_lookup.DecisionLookup.decision), finishes that one if it is not done, and calls
+commit.BatchCommits.commit finds the newest decision of the stream (decision_lookup.DecisionLookup),
+tells a repeat from a conflict or a gap (history.py), checks that what the receipts name is the
+caller's (ownership.Claims.claim), finishes an earlier decision that is not done, and calls
 `_decide`. The decision goes into the log together with the first copies and ops, if under the lock
 the newest decision is still the one that was found and every half message named is open
 (`_require_decidable`). If one is settled, it was rolled back: the batch is refused whole, with
