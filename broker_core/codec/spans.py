@@ -50,6 +50,13 @@ class Spans(NamedTuple):
         return Spans(self.data, self.starts[rows], self.lengths[rows])
 
 
+def starts_of(sizes: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the positions of records of these sizes that lie one after another."""
+    starts = np.zeros(len(sizes), dtype=np.int64)
+    np.cumsum(sizes[:-1], out=starts[1:])
+    return starts
+
+
 def sliding(buffer: NDArray[np.uint8], dtype: DTypeLike) -> NDArray[Any]:
     """Return `buffer` seen as overlapping items of `dtype`, one starting at each byte.
 

@@ -53,7 +53,7 @@ from broker_core.types import AppendResult, PhysicalOffset
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.service.admission import Records
+    from broker_core.broker.admission.records import Records
     from broker_core.service.broker_pool import BrokerPool
     from broker_core.store.reader import StoreReader
 

@@ -22,7 +22,7 @@ nothing.
 **Outline.** `room` admits a request to memory. `append` checks a request of more than FEW messages
 in the thread that brought it, so that several are checked at a time while another group is being
 appended. Then concurrency.GroupQueue lets one of the waiting threads lead: it takes up to 16 MiB of
-requests, checks the small ones together (service/admission_few.py), joins all to one batch, appends
+requests, checks the small ones together (broker/admission/few.py), joins all to one batch, appends
 it, and gives each request its slice of the result. While groups have more than one request, the
 leader waits up to 2 ms as long as the queue grows: with 16 connections this made groups 1.1 times
 and the rate 1.2 times as large.
@@ -41,15 +41,15 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from broker_core.broker.admission.few import FEW, admit_appends
 from broker_core.concurrency import GroupQueue
 from broker_core.errors import BrokerError, UnavailableError
-from broker_core.service.admission_few import FEW, admit_appends
 from broker_core.service.auth.user_rights import ANYONE
 from broker_core.store.batch import Batch
 from broker_core.types import AppendResult
 
 if TYPE_CHECKING:
-    from broker_core.service.admission import Records
+    from broker_core.broker.admission.records import Records
     from broker_core.service.auth.method_rules import Permit
     from broker_core.service.auth.user_rights import UserIdentity
     from broker_core.service.broker_pool import BrokerPool

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
+from broker_core.broker.admission.records import admit
 from broker_core.codec.property_names import HALF_TOPIC
 from broker_core.errors import IllegalMessageError, RequestError
-from broker_core.service.admission import admit
 from broker_core.service.auth import method_rules
 from broker_core.service.auth.user_rights import Right
 from broker_core.service.core.write import join_chunks

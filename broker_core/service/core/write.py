@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from broker_core.broker.admission.records import Records, is_reserved_topic
 from broker_core.errors import IllegalMessageError, RequestError, UnavailableError
-from broker_core.service.admission import Records, is_reserved_topic
 from broker_core.service.append_dedup import AppendAttempt, AppendName
 from broker_core.service.auth import method_rules
 from broker_core.service.call_limits import STALL_S

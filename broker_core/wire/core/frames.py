@@ -44,7 +44,7 @@ import pyarrow as pa
 from broker_core.codec.decode import decode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.schema import schema_of
-from broker_core.codec.spans import Spans, gather_spans
+from broker_core.codec.spans import Spans, gather_spans, starts_of
 from broker_core.errors import RequestError
 
 if TYPE_CHECKING:
@@ -104,13 +104,6 @@ class Chunk:
             name=name,
             verify=bool(self.flags & Flag.VERIFY),
         )
-
-
-def starts_of(sizes: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the positions of records of these sizes that lie one after another."""
-    starts = np.zeros(len(sizes), dtype=np.int64)
-    np.cumsum(sizes[:-1], out=starts[1:])
-    return starts
 
 
 def pack_frames(frames: FrameBatch) -> bytes:

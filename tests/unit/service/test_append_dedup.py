@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from broker_core.broker.admission.records import Records
 from broker_core.codec.record import Record
 from broker_core.errors import UnavailableError
-from broker_core.service.admission import Records
 from broker_core.service.append_dedup import AppendAttempt, AppendDedup, AppendName
 from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.group_commit import GroupCommit, Job
 from broker_core.store.settings import StoreSettings
 from broker_core.types import AppendResult
-from tests.unit.service.test_admission import request
+from tests.unit.broker.admission.test_records import request
 
 NAME = AppendName(b"client 16 bytes.", 7)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from broker_core.broker.admission.records import Records
 from broker_core.codec.encode import encode
 from broker_core.codec.message_batch import MessageBatch
 from broker_core.errors import (
@@ -18,7 +19,6 @@ from broker_core.errors import (
     TopicNotFoundError,
     UnavailableError,
 )
-from broker_core.service.admission import Records
 from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.group_commit import GroupCommit, Job
 from broker_core.store.settings import StoreSettings

@@ -14,7 +14,8 @@ CONTRACT = """
     maxTriggerDelay minPartitions maxRecordsPerPartition fetchOffset.numRetries
     fetchOffset.retryIntervalMs includeProperties broker tags sql columns consumerGroup
     commitOffsets maxBytesPerTrigger batchRows pullTimeoutMs filterPushdown skipCorrupt delivery
-    txnName txnId onConflict allowGap compression compressionThreshold createTopic producerGroup flush maxMessageSize
+    txnName txnId onConflict allowGap compression compressionThreshold createTopic producerGroup
+    flush maxMessageSize
     accessKey secretKey securityToken token tls.ca tls.cert tls.key tls.serverName
 """.split()
 

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker_core.broker.admission.few import admit_appends, admit_few
+from broker_core.broker.admission.records import Records, admit
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.layout import MAGIC_V2, SysFlag
 from broker_core.codec.record import Record, encode_record
 from broker_core.errors import BrokerError, RequestError, TopicNotFoundError
-from broker_core.service.admission import Records, admit
-from broker_core.service.admission_few import admit_appends, admit_few
 from broker_core.store.batch import Batch
-from tests.unit.service.test_admission import GOOD, request
+from tests.unit.broker.admission.test_records import GOOD, request
 
 HOSTS = [None, pack_host("10.1.2.3", 0), pack_host("10.1.2.4", 9)]
 NAMES = st.sampled_from(["UNIQ_KEY", "KEYS", "TAGS", "DELAY", "other", ""])

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker_core.broker.admission.records import Records, admit
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.record import Record, encode_record
 from broker_core.errors import BrokerError, IllegalMessageError, RequestError, TopicNotFoundError
-from broker_core.service.admission import Records, admit
 
 pytestmark = pytest.mark.usefixtures("either_way")
 

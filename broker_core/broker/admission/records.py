@@ -5,7 +5,7 @@ holder of the store's lock knows. Nothing of them is trusted: each must be whole
 its checksum, its flags must be ones that a client may set, its topic must exist and be writable and
 have the queue. Hosts are the broker's to say and are written over.
 
-`admit` checks columns of many records. Its twin for up to 64 plain records is admission_few.py,
+`admit` checks columns of many records. Its twin for up to 64 plain records is few.py,
 whose `admit_appends` chooses between the two.
 """
 
@@ -26,17 +26,16 @@ from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hosts import is_v6
 from broker_core.codec.message_batch import Destinations
 from broker_core.codec.property_names import DISCARD_TOPIC, REAL_TOPIC, SCHEDULE_TOPIC
-from broker_core.codec.spans import gather_spans, sliding
+from broker_core.codec.spans import gather_spans, sliding, starts_of
 from broker_core.errors import CorruptRecordError, IllegalMessageError, RequestError
 from broker_core.jit import availability
 from broker_core.store.batch import Batch
-from broker_core.wire.core.frames import starts_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.broker.broker import EmbeddedBroker
-    from broker_core.service.auth.method_rules import Permit
+    from broker_core.broker.transactions.ownership import Permit
 
 _NAME = "the request"
 _STORE_ADVICE = " Run `rocketmq-broker check` on the store."

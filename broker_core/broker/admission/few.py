@@ -1,8 +1,8 @@
-"""Admission of up to 64 plain records, one by one: the twin of admission.py for single sends.
+"""Admission of up to 64 plain records, one by one: the twin of records.py for single sends.
 
 Checks on columns cost about as much for one record as for a thousand. Here the same checks run on
 plain values, without arrays. Only ordinary records pass: IPv4 hosts, format V1, no delay. For all
-others `admit` (admission.py) decides, also about the error. Tests hold both equal, byte for byte.
+others `admit` (records.py) decides, also about the error. Tests hold both equal, byte for byte.
 
 Measured with and without it, one client process, single messages of 100 bytes, on two busy cores:
 
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from broker_core.broker.admission.records import Admitted, Records, admit, is_reserved_topic
 from broker_core.codec import layout
 from broker_core.codec.dispatch_request import DispatchRequests
 from broker_core.codec.encode import EncodedRecords
@@ -33,7 +34,6 @@ from broker_core.codec.hosts import is_v6
 from broker_core.codec.message_batch import Destinations
 from broker_core.codec.properties.text import parse_properties
 from broker_core.codec.property_names import HALF_TOPIC, SCHEDULE_TOPIC, TAGS
-from broker_core.service.admission import Admitted, Records, admit, is_reserved_topic
 from broker_core.store.batch import Batch, Part
 
 if TYPE_CHECKING:

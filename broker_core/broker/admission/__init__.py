@@ -1,0 +1,1 @@
+"""Admission: the one door by which messages from outside enter the core."""
