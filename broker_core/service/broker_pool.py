@@ -119,6 +119,6 @@ class BrokerPool:
         self.writer.before_delete = self._keep_decisions
         return broker
 
-    def _keep_decisions(self, log_start: int) -> None:
+    def _keep_decisions(self, log_start: int, *, is_locked: bool) -> None:
         with self.broker() as broker:
-            broker.transactions.keep_decisions(log_start)
+            broker.transactions.keep_decisions(log_start, is_locked=is_locked)

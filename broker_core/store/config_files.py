@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 # A whole string, or a bare integer key. Strings are matched only to be stepped over.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<lead>[{,]\s*)(?P<key>-?[0-9]+)(?=\s*:)', re.DOTALL)
+_HEAD_BYTES = 512
+"""More than `dataVersion` takes."""
 
 
 class _DamagedError(ValueError):
@@ -43,6 +45,18 @@ class Version(NamedTuple):
     modified_ns: int
 
 
+class Fingerprint(NamedTuple):
+    """One content of a file, told by its versions and its first bytes.
+
+    Versions alone can come again: the third file that replaces one may have its inode, and its time
+    too if all were made within one tick of the clock. But our changes are counted in `dataVersion`,
+    and names are sorted, so it is among the first bytes.
+    """
+
+    versions: tuple[Version | None, Version | None]
+    head: bytes
+
+
 def parse(text: str) -> dict[str, Any]:
     """Return the object that a configuration text holds; ValueError if it holds none.
 
@@ -50,7 +64,7 @@ def parse(text: str) -> dict[str, Any]:
     {'offsetTable': {'t@g': {'0': 12, '1': 7}}}
     """
     try:
-        document = json.loads(_TOKEN.sub(_quoted, text))
+        document = _parsed(text)
     except RecursionError as error:
         message = "nested too deeply"
         raise _DamagedError(message) from error
@@ -58,6 +72,14 @@ def parse(text: str) -> dict[str, Any]:
         message = f"expected an object, found {type(document).__name__}"
         raise _DamagedError(message)
     return document
+
+
+def _parsed(text: str) -> object:
+    try:
+        # What we wrote ourselves, however long, needs no second look at each of its strings.
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return json.loads(_TOKEN.sub(_quoted, text))
 
 
 def _quoted(match: re.Match[str]) -> str:
@@ -92,6 +114,16 @@ def _version(path: Path) -> Version | None:
     except OSError:
         return None
     return Version(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def fingerprint(path: Path) -> Fingerprint:
+    """Return the fingerprint of a file; taken before `load`, as `versions` is."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        head = b""
+    return Fingerprint(versions(path), head or b"")
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -129,12 +161,17 @@ def load(path: Path) -> dict[str, Any]:
 
 def persist(files: Files, path: Path, document: Mapping[str, Any]) -> None:
     """Replace a document; after a crash at any point the old or the new one is read, whole."""
+    persist_text(files, path, render(document))
+
+
+def persist_text(files: Files, path: Path, text: str) -> None:
+    """Replace a document as `persist` does, by one that is rendered already."""
     fresh = path.with_name(path.name + ".tmp")
     try:
         make_directory(files, path.parent)
         # Data before name: renaming an unsynced file could, after a power cut, leave the name on
         # an empty one. write_new syncs; the sync at the end makes both renames durable.
-        write_new(files, fresh, render(document).encode())
+        write_new(files, fresh, text.encode())
         if path.exists():
             files.rename(path, backup(path))
         files.rename(fresh, path)

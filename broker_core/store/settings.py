@@ -60,7 +60,7 @@ def _unit_ms(unit: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """The settings of one store; the defaults are Apache's.
+    """The settings of one store; the defaults are Apache's, where it has such a setting.
 
     `given` holds the Apache names that a configuration set, so that only those are compared with
     the files of a store that exists.
@@ -80,10 +80,14 @@ class StoreSettings:
     broker_ip: str = "127.0.0.1"
     listen_port: int = 10911
     default_topic_queues: int = 8
+    max_groups_per_topic: int = 1000
+    max_consumer_offsets: int = 100_000
     delay_levels_ms: tuple[int, ...] = parse_delay_levels(_DEFAULT_DELAY_LEVELS)
     transaction_timeout_ms: int = 6_000
     transaction_check_max: int = 15
     transaction_check_interval_ms: int = 30_000
+    batch_decision_reserved_hours: int = 720
+    batch_decision_carry_max: int = 100_000
     file_reserved_hours: int = 72
     delete_when: str = "04"
     disk_max_used_ratio: int = 75
@@ -331,12 +335,16 @@ _OPTIONS: Mapping[str, _Option] = {
     "brokerIP1": _Option("broker_ip", _address, "an IP address", "127.0.0.1"),
     "listenPort": _number("listen_port", 0, 65535, 10911),
     "defaultTopicQueueNums": _number("default_topic_queues", 1, 65536, 8),
+    "maxConsumerGroupsPerTopic": _number("max_groups_per_topic", 0, 1 << 31, 1000),
+    "maxConsumerOffsets": _number("max_consumer_offsets", 0, 1 << 31, 100_000),
     "messageDelayLevel": _Option(
         "delay_levels_ms", parse_delay_levels, "delays with units", "1s 5s 10s"
     ),
     "transactionTimeOut": _number("transaction_timeout_ms", 0, 1 << 40, 6_000),
     "transactionCheckMax": _number("transaction_check_max", 0, 1 << 31, 15),
     "transactionCheckInterval": _number("transaction_check_interval_ms", 1, 1 << 40, 30_000),
+    "batchDecisionReservedTime": _number("batch_decision_reserved_hours", 0, 1 << 31, 720),
+    "batchDecisionCarryMax": _number("batch_decision_carry_max", 0, 1 << 31, 100_000),
     "fileReservedTime": _number("file_reserved_hours", 0, 1 << 31, 72),
     "deleteWhen": _Option("delete_when", _text, "hours of the day", "04"),
     "diskMaxUsedSpaceRatio": _number("disk_max_used_ratio", 1, 100, 75),

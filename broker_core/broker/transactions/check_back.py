@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.broker.admin import CONSUMER_OFFSETS_FILE, load_consumer_offsets
+from broker_core.broker.offsets import CONSUMER_OFFSETS_FILE, consumer_offsets_file
 from broker_core.broker.transactions.check_back_plan import (
     NOT_IMMUNE,
     CheckBackProgress,
@@ -56,7 +56,6 @@ from broker_core.codec.property_names import (
     TRANSACTION_PREPARED_QUEUE_OFFSET,
     UNIQ_KEY,
 )
-from broker_core.store import config_files
 from broker_core.store.batch import Batch
 from broker_core.types import CheckBackReport
 
@@ -348,11 +347,10 @@ class CheckBack:
             known = read_progress(self._reader)
             half_offset = max(known.half_offset, reached.half_offset)
             op_offset = max(known.op_offset, reached.op_offset)
-            offsets = load_consumer_offsets(self._reader.root)
-            offsets = offsets.put(TRANSACTION_GROUP, HALF_TOPIC, HALF_QUEUE, half_offset)
+            file = consumer_offsets_file(self._reader.root)
+            offsets = file.table().put(TRANSACTION_GROUP, HALF_TOPIC, HALF_QUEUE, half_offset)
             offsets = offsets.put(TRANSACTION_GROUP, OP_TOPIC, OP_QUEUE, op_offset)
-            document = offsets.document(self._tools.clock_ms())
-            config_files.persist(parts.files, self._reader.root / CONSUMER_OFFSETS_FILE, document)
+            file.save(parts.files, offsets, self._tools.clock_ms())
 
 
 class _Names:
@@ -391,7 +389,7 @@ def read_progress(reader: StoreReader) -> CheckBackProgress:
     A progress behind the end of its queue is damage: it is told and not believed, for everything
     before it would count as settled.
     """
-    offsets = load_consumer_offsets(reader.root)
+    offsets = consumer_offsets_file(reader.root).table()
     found = [
         _believable(reader, topic, queue_id, offsets.of(TRANSACTION_GROUP, topic).get(queue_id, 0))
         for topic, queue_id in ((HALF_TOPIC, HALF_QUEUE), (OP_TOPIC, OP_QUEUE))

@@ -68,7 +68,8 @@ def test_offsets_are_kept_by_topic_and_group(tmp_path: Path) -> None:
 
     assert offsets.of("g", "t") == {0: 12, 1: 7}
     assert offsets.of("nobody", "t") == {}
-    document = offsets.put("g", "t", 1, 9).without_topic("%RETRY%g").document(now_ms=5)
+    changed = offsets.put("g", "t", 1, 9).without_topic("%RETRY%g").next_version(now_ms=5)
+    document = json.loads(changed.text())
     assert document["offsetTable"] == {"t@g": {"0": 12, "1": 9}}
     assert document["pullOffsetTable"] == {}
 
