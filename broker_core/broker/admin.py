@@ -6,13 +6,14 @@ other's, and is durable when it returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker_core.broker.admission.own_names import require_client_group, require_client_topic
 from broker_core.broker.catalog import TOPICS_FILE
-from broker_core.broker.offsets import ConsumerOffsets
+from broker_core.broker.offsets import ConsumerOffsets, consumer_offsets_file, require_room
 from broker_core.broker.topics import MAX_QUEUES, TopicConfig, TopicTable
 from broker_core.codec.legal_names import check_group, check_topic
 from broker_core.errors import RequestError, TopicExistsError, TopicNotFoundError
@@ -21,8 +22,6 @@ from broker_core.store import config_files
 if TYPE_CHECKING:
     from broker_core.broker.catalog import Catalog
     from broker_core.store.writer import StoreWriter
-
-CONSUMER_OFFSETS_FILE = Path("config") / "consumerOffset.json"
 
 
 class Admin:
@@ -35,7 +34,16 @@ class Admin:
 
     def create_topic(self, topic: str, queues: int, *, exist_ok: bool) -> None:
         """Make a topic; TopicExistsError unless `exist_ok`, which leaves one as it is."""
-        _check_queues(check_topic(topic), queues)
+        require_client_topic(topic, "create")
+        self._create(check_topic(topic), queues, exist_ok=exist_ok)
+
+    def create_own_topics(self, topics: Sequence[str]) -> None:
+        """Make topics of the broker's own that it does not have yet, each with one queue."""
+        for topic in topics:
+            self._create(topic, 1, exist_ok=True)
+
+    def _create(self, topic: str, queues: int, *, exist_ok: bool) -> None:
+        _check_queues(topic, queues)
         with self._writer.turn("create a topic"):
             if not self._exists(topic):
                 created = TopicConfig(topic, queues, queues)
@@ -50,6 +58,7 @@ class Admin:
 
     def add_queues(self, topic: str, total: int) -> None:
         """Let a topic have `total` queues; only growth is allowed."""
+        require_client_topic(topic, "add queues to")
         _check_queues(topic, total)
         with self._writer.turn("add queues"):
             config = self._catalog.config(topic)
@@ -69,23 +78,34 @@ class Admin:
         The configuration goes first: a crash in between leaves a topic that still has its queues
         and can be deleted again.
         """
+        require_client_topic(topic, "delete")
         with self._writer.turn("delete a topic"):
             self._catalog.config(topic)
             self._save(TOPICS_FILE, self._catalog.table().remove(topic))
             offsets = load_consumer_offsets(self._writer.root)
-            if any(topic == name for name, _ in offsets.offsets):
-                self._save(CONSUMER_OFFSETS_FILE, offsets.without_topic(topic))
+            if offsets.group_count(topic):
+                self._save_offsets(offsets.without_topic(topic))
             self._writer.delete_queues(topic)
 
     def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Record where a group will read next."""
-        check_group(group)
+        """Record where a group will read next; RequestError for one too many in the topic."""
+        require_client_group(check_group(group))
+        require_client_topic(topic, "move offsets of a group in")
         if offset < 0:
             message = f"Offset {offset} of group {group} is negative; offsets start at 0."
             raise RequestError(message)
+        # Before the lock, so that a refusal costs next to nothing; again when nobody else writes.
+        self._offsets_with_room(group, topic)
         with self._writer.turn("commit an offset"):
-            offsets = load_consumer_offsets(self._writer.root)
-            self._save(CONSUMER_OFFSETS_FILE, offsets.put(group, topic, queue_id, offset))
+            offsets = self._offsets_with_room(group, topic)
+            self._save_offsets(offsets.put(group, topic, queue_id, offset))
+
+    def _offsets_with_room(self, group: str, topic: str) -> ConsumerOffsets:
+        """Return the consumer offsets, if they may have one of this group and topic."""
+        root = self._writer.root
+        offsets = load_consumer_offsets(root)
+        require_room(offsets, group, topic, self._writer.settings, root)
+        return offsets
 
     def _exists(self, topic: str) -> bool:
         try:
@@ -94,15 +114,19 @@ class Admin:
             return False
         return True
 
-    def _save(self, file: Path, table: TopicTable | ConsumerOffsets) -> None:
+    def _save_offsets(self, table: ConsumerOffsets) -> None:
+        with self._writer.turn("save the consumer offsets") as parts:
+            consumer_offsets_file(self._writer.root).save(parts.files, table, self._clock_ms())
+
+    def _save(self, file: Path, table: TopicTable) -> None:
         with self._writer.turn("save the configuration") as parts:
             document = table.document(self._clock_ms())
             config_files.persist(parts.files, self._writer.root / file, document)
 
 
 def load_consumer_offsets(root: Path) -> ConsumerOffsets:
-    """Return the consumer offsets of a store as they are on disk."""
-    return ConsumerOffsets.load(root / CONSUMER_OFFSETS_FILE)
+    """Return the consumer offsets of a store as they are on disk; parsed only if they changed."""
+    return consumer_offsets_file(root).table()
 
 
 def _check_queues(topic: str, queues: int) -> None:

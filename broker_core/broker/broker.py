@@ -2,12 +2,12 @@
 
 It is what `open_broker("file:/path")` returns, and what a server's calls work with
 (service/broker_pool.py: a pool of them, which share one writer). It composes the rooms of this
-package, and adds the choice of queues and the checks on topics:
+package, and adds the choice of queues:
 
     topics, offsets   catalog.py reads, admin.py changes
     pull, read        store/reader.py, filter/pipeline.py
     query, message    query.py
-    send, append      store/writer.py
+    send, append      admission/, store/writer.py
     transactions      transactions/
 
 Reading maps the files and takes no lock; it sees what consume queues show, as soon as a writer has
@@ -34,12 +34,11 @@ from broker_core.api import (
 )
 from broker_core.broker.admin import Admin, load_consumer_offsets
 from broker_core.broker.catalog import Catalog
-from broker_core.broker.topics import PERM_WRITE
 from broker_core.clock import now_ms
 from broker_core.codec.hashing.java import index_hash, java_hash
 from broker_core.codec.ids import UniqueIds, offset_id
 from broker_core.codec.legal_names import check_group
-from broker_core.errors import IllegalMessageError, PermissionDeniedError, RequestError
+from broker_core.errors import IllegalMessageError, RequestError
 from broker_core.store.format_check import require_log, require_store
 from broker_core.store.io.files import storage_error
 from broker_core.store.reader import StoreReader
@@ -56,6 +55,7 @@ from broker_core.types import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from broker_core.broker.admission.door import Door
     from broker_core.broker.topics import TopicConfig
     from broker_core.broker.transactions.api import Transactions
     from broker_core.codec.frames import FrameBatch
@@ -190,7 +190,7 @@ class EmbeddedBroker(Closing):
         config = self.catalog.config(topic)
         held = set(self.catalog.queue_ids(topic))
         found = {}
-        for queue_id in range(config.read_queues):
+        for queue_id in self.catalog.readable_ids(topic, config):
             if queue_id in held:
                 bounds = self.reader.queue_range(topic, queue_id)
             else:
@@ -359,7 +359,7 @@ class EmbeddedBroker(Closing):
         from broker_core.codec.message import message_properties, single_message
 
         levels = len(self.writer.settings.delay_levels_ms)
-        config = self._writable(topic)
+        config = self.door.topic(topic)
         if not 0 <= delay_level <= levels:
             message = f"Delay level {delay_level} for topic {topic} is not one of 1 to {levels}."
             raise IllegalMessageError(message)
@@ -393,29 +393,14 @@ class EmbeddedBroker(Closing):
         self, messages: MessageBatch, *, flush: str | None = None, wants_places: bool = True
     ) -> AppendResult:
         """Append a batch in one go; all of it or nothing."""
-        writer = self.writer
-        for code, topic in enumerate(messages.topics):
-            queue_ids = messages.queue_ids[messages.topic_codes == code]
-            extremes = (int(queue_ids.min()), int(queue_ids.max())) if len(queue_ids) else ()
-            self.require_writable(topic, *extremes)
-        stored = replace(messages, store_host=writer.settings.store_host)
-        return writer.append(stored, flush=flush)
+        return self.writer.append(self.door.messages(messages), flush=flush)
 
-    def require_writable(self, topic: str, *queue_ids: int) -> None:
-        """Raise unless messages may be sent to these queues of a topic."""
-        config = self._writable(topic)
-        for queue_id in queue_ids:
-            config.check_queue(queue_id)
+    @cached_property
+    def door(self) -> Door:
+        """What clients may write here (admission/)."""
+        from broker_core.broker.admission.door import Door
 
-    def _writable(self, topic: str) -> TopicConfig:
-        config = self.catalog.config(topic)
-        if not config.perm & PERM_WRITE:
-            message = (
-                f"Topic {topic} is not writable (perm {config.perm}); give it perm "
-                f"{config.perm | PERM_WRITE} to write to it."
-            )
-            raise PermissionDeniedError(message)
-        return config
+        return Door(self.catalog, self.writer.settings)
 
     def _choose_queue(
         self, config: TopicConfig, queue_id: int | None, sharding_key: str | None

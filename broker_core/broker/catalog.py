@@ -8,6 +8,7 @@ neither belong to a deleted one (deleted_topics.py).
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,9 +98,19 @@ class Catalog:
             read_queues=config.read_queues,
             write_queues=config.write_queues,
             perm=config.perm,
-            queues=tuple(self.ref(topic, number) for number in range(config.read_queues)),
+            queues=tuple(self.ref(topic, number) for number in self.readable_ids(topic, config)),
             attributes=dict(config.attributes),
         )
+
+    def readable_ids(self, topic: str, config: TopicConfig) -> Sequence[int]:
+        """Return the queues of a topic that can be read, sorted.
+
+        Of a topic that has queues and no configuration, those that are there: its largest number
+        says nothing about how many they are.
+        """
+        if config.is_batch or topic in self.table().topics:
+            return range(config.read_queues)
+        return self.queue_ids(topic)
 
     def ref(self, topic: str, queue_id: int) -> QueueRef:
         """Return the full name of a queue."""

@@ -23,6 +23,7 @@ MAX_GROUP = 255
 """New groups are limited to 120 by 5.5, but longer ones that exist are kept."""
 
 _OWN_PREFIX = "RMQ_SYS_"
+_OWN_GROUP_PREFIX = "CID_RMQ_SYS_"
 _OWN_TOPICS = frozenset((SCHEDULE_TOPIC, DISCARD_TOPIC))
 _OPEN_TOPICS = frozenset(("RMQ_SYS_TRACE_TOPIC",))
 """Clients write their traces there themselves."""
@@ -52,6 +53,15 @@ def is_own_topic(topic: str) -> bool:
     if name in _OWN_TOPICS:
         return True
     return name.startswith(_OWN_PREFIX) and name not in _OPEN_TOPICS
+
+
+def is_own_group(group: str) -> bool:
+    """Tell whether a consumer group is the broker's own: it keeps offsets of its work there.
+
+    >>> is_own_group("CID_RMQ_SYS_TRANS"), is_own_group("billing")
+    (True, False)
+    """
+    return group.upper().startswith(_OWN_GROUP_PREFIX)
 
 
 def check_topic(name: str) -> str:

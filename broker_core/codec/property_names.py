@@ -45,6 +45,16 @@ RESERVED_PROPERTIES = frozenset(
 )
 """No user property has these names: RocketMQ's clients refuse them, or its broker acts on them."""
 
+OWN_PROPERTIES = frozenset(
+    """
+    HALF_BLOCK PREPARED_BY REAL_TOPIC REAL_QID TRANSACTION_CHECK_TIMES TRAN_PREPARED_QUEUE_OFFSET
+    __transactionId__ POP_CK POP_CK_OFFSET TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES
+    TIMER_OUT_MS INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET __CRC32#
+    """.split()
+)
+"""Properties that the broker itself sets and believes: no client may send them. The only exception
+are REAL_TOPIC and REAL_QID of a delayed message (broker/admission/delayed.py)."""
+
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"

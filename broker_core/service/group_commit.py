@@ -193,34 +193,47 @@ class GroupCommit:
         if not live:
             return
         try:
-            self._append(live)
-        except BrokerError as error:
-            if len(live) == 1:
-                live[0].error = error
-                return
-            # Nothing of the group was written. One of them spoiled it: append each by itself, so
-            # that it alone is refused.
-            for job in live:
-                self._do([job])
+            batch = self._joined(live)
+        except Exception as error:  # noqa: BLE001 - whatever it is, only one request may suffer it
+            self._do_one_by_one(live, error)
+            return
+        try:
+            self._append(live, batch)
+        except BrokerError as error:  # nothing of the group was written
+            self._do_one_by_one(live, error)
         except BaseException as error:  # noqa: BLE001 - raised by the threads that wait for it
             for job in live:
                 job.error = error
 
+    def _do_one_by_one(self, group: Sequence[Job], error: Exception) -> None:
+        """Append each request by itself, so that the one that spoiled the group is refused alone.
+
+        Joining requests never changes what becomes of each of them.
+        """
+        if len(group) == 1:
+            group[0].error = error
+            return
+        for job in group:
+            self._do([job])
+
     def _admitted(self, jobs: Sequence[Job]) -> Batch:
         """Return the messages of some requests as one batch, checked, and permitted to each."""
         with self._pool.broker() as broker:
-            admitted = admit_appends(broker, [job.records for job in jobs])
+            admitted = admit_appends(broker.door, [job.records for job in jobs])
         for number, job in enumerate(jobs):
             admitted.require(number, job.permit)
         return admitted.batch
 
-    def _append(self, group: Sequence[Job]) -> None:
-        ready = [job for job in group if job.batch is not None]
+    def _joined(self, group: Sequence[Job]) -> Batch:
+        """Return the messages of a group in the order of `_in_order`, ready to be written."""
         small = [job for job in group if job.batch is None]
-        batches = [job.batch for job in ready if job.batch is not None]
+        batches = [job.batch for job in group if job.batch is not None]
         if small:
             batches.append(self._admitted(small))
-        batch = Batch.join(batches)
+        # All that depends on what requests hold is computed here, before anything is written.
+        return Batch.join(batches).make_ready()
+
+    def _append(self, group: Sequence[Job], batch: Batch) -> None:
         if any(job.flush == "sync" for job in group):
             result = self._pool.writer.append(batch, flush="sync")
         else:
@@ -228,10 +241,14 @@ class GroupCommit:
         self.groups += 1
         self.requests += len(group)
         first = 0
-        # Slices in the order of the join: requests that were checked before, then the small ones.
-        for job in (*ready, *small):
+        for job in _in_order(group):
             job.result = result.slice(first, first + len(job.records))
             first += len(job.records)
+
+
+def _in_order(group: Sequence[Job]) -> list[Job]:
+    """Return requests as their batch has them: those checked before, then the small ones."""
+    return sorted(group, key=lambda job: job.batch is None)
 
 
 def _busy(held_bytes: int) -> UnavailableError:

@@ -97,18 +97,20 @@ def group_by_queue(
         return QueueGroups(
             ((distinct[int(codes[0])], int(ids[0])),), everything, np.array([0, len(ids)])
         )
-    width = int(ids.max()) + 1
-    is_dense = len(distinct) * width <= _SMALL and int(ids.min()) >= 0
-    if is_dense and availability.is_worth(len(ids)):
+    # Counted from the lowest id: whatever numbers records have, no two queues share a group.
+    lowest = int(ids.min())
+    width = int(ids.max()) - lowest + 1
+    ids = ids - np.int64(lowest) if lowest else ids
+    if len(distinct) * width <= _SMALL and availability.is_worth(len(ids)):
         keys, bounds, order = _counted(codes, ids, len(distinct), width)
     else:
         keys, bounds, order = _sorted(codes, ids, width)
-    queues = tuple((distinct[key // width], key % width) for key in keys.tolist())
+    queues = tuple((distinct[key // width], key % width + lowest) for key in keys.tolist())
     return QueueGroups(queues, order if chosen is None else chosen[order], bounds)
 
 
 def _sorted(
-    codes: NDArray[np.int32], ids: NDArray[np.int32], width: int
+    codes: NDArray[np.int32], ids: NDArray[np.int32] | NDArray[np.int64], width: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return the groups that have rows, their bounds, and the rows; group g is code * width + id.
 
@@ -124,7 +126,10 @@ def _sorted(
 
 
 def _counted(
-    codes: NDArray[np.int32], ids: NDArray[np.int32], topics: int, width: int
+    codes: NDArray[np.int32],
+    ids: NDArray[np.int32] | NDArray[np.int64],
+    topics: int,
+    width: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return what `_sorted` does, by dispatch_kernels.group_rows; for large, dense batches."""
     from broker_core.store.dispatch_kernels import group_rows

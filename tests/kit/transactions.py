@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
@@ -15,7 +16,7 @@ from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.transactions.api import Transactions
 from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.properties.join import join_properties
-from broker_core.codec.property_names import HALF_TOPIC, OP_TOPIC
+from broker_core.codec.property_names import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from broker_core.store.reader import StoreReader
 from broker_core.store.session import SessionOptions
 from broker_core.store.settings import StoreSettings
@@ -112,6 +113,14 @@ def visible(broker: Broker, topic: str = "t") -> list[bytes]:
     for queue in sorted(broker.offsets(topic)):
         found += broker.read(topic, queue_id=queue.queue_id, columns=["body"])["body"].to_pylist()
     return found
+
+
+def put_check_back_progress(root: Path, half_offset: int) -> None:
+    """Say in the file that check-back, that of another broker, has come to a half message."""
+    path = root / "config" / "consumerOffset.json"
+    path.parent.mkdir(exist_ok=True)
+    document = {"offsetTable": {f"{HALF_TOPIC}@{TRANSACTION_GROUP}": {"0": half_offset}}}
+    path.write_text(json.dumps(document), "utf-8")
 
 
 def half_count(broker: Broker) -> int:

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from broker_core.broker.admission.records import Admitted, Records, admit, is_reserved_topic
+from broker_core.broker.admission.door import CLIENT_FLAGS
+from broker_core.broker.admission.records import Admitted, Records, admit
 from broker_core.codec import layout
 from broker_core.codec.dispatch_request import DispatchRequests
 from broker_core.codec.encode import EncodedRecords
@@ -31,20 +32,21 @@ from broker_core.codec.hashing.crc import body_crc
 from broker_core.codec.hashing.index_keys import hashes_of
 from broker_core.codec.hashing.java import java_hash
 from broker_core.codec.hosts import is_v6
+from broker_core.codec.legal_names import is_own_topic
 from broker_core.codec.message_batch import Destinations
 from broker_core.codec.properties.text import parse_properties
-from broker_core.codec.property_names import HALF_TOPIC, SCHEDULE_TOPIC, TAGS
+from broker_core.codec.property_names import OWN_PROPERTIES, TAGS
 from broker_core.store.batch import Batch, Part
 
 if TYPE_CHECKING:
-    from broker_core.broker.broker import EmbeddedBroker
+    from broker_core.broker.admission.door import Door
 
 FEW = 64
 """Most records that are admitted one by one; beyond, columns are quicker."""
 _HEAD = struct.Struct(">iIii20xi")  # TOTALSIZE, MAGICCODE, BODYCRC, QUEUEID, SYSFLAG
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
-_PLAIN_FLAGS = int(layout.SysFlag.COMPRESSED | layout.SysFlag.MULTI_TAGS | layout.COMPRESSION_MASK)
+_NO_OFFSET = bytes(layout.BODY_LENGTH - layout.PREPARED_OFFSET)
 
 
 class _Plain(NamedTuple):
@@ -56,21 +58,21 @@ class _Plain(NamedTuple):
     properties: dict[str, str]
 
 
-def admit_appends(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted:
+def admit_appends(door: Door, requests: Sequence[Records]) -> Admitted:
     """Check and join the records of several appends, one by one or as columns."""
     if sum(map(len, requests)) <= FEW:
-        admitted = admit_few(broker, requests)
+        admitted = admit_few(door, requests)
         if admitted is not None:
             return admitted
-    return admit(broker, requests)
+    return admit(door, requests)
 
 
-def admit_few(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted | None:
+def admit_few(door: Door, requests: Sequence[Records]) -> Admitted | None:
     """Return what `admit` would return, or None if a record is not plain.
 
     Raise TopicNotFoundError, PermissionDeniedError and RequestError as `admit` does.
     """
-    settings = broker.writer.settings
+    settings = door.settings
     if is_v6(settings.store_host):
         return None
     # A copy that can be written to: hosts are put in here, offsets when the batch is placed.
@@ -88,7 +90,7 @@ def admit_few(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted |
         found.append(plain)
     for topic in {plain.topic for plain in found}:
         queue_ids = [plain.queue_id for plain in found if plain.topic == topic]
-        broker.require_writable(topic, min(queue_ids), max(queue_ids))
+        door.require_queues(topic, min(queue_ids), max(queue_ids))
     _put_hosts(data, starts, requests, settings.store_host)
     records = EncodedRecords(
         np.frombuffer(data, dtype=np.uint8),
@@ -110,7 +112,7 @@ def _plain(data: bytearray, start: int, size: int, limit: int) -> _Plain | None:
     if size < layout.MIN_RECORD_BYTES:
         return None
     told, magic, crc, queue_id, sys_flag = _HEAD.unpack_from(data, start)
-    if told != size or magic != layout.MAGIC_V1 or sys_flag & ~_PLAIN_FLAGS:
+    if told != size or magic != layout.MAGIC_V1 or sys_flag & ~CLIENT_FLAGS:
         return None
     (body_length,) = _INT.unpack_from(data, start + layout.BODY_LENGTH)
     topic_at = start + layout.BODY + body_length
@@ -124,13 +126,14 @@ def _plain(data: bytearray, start: int, size: int, limit: int) -> _Plain | None:
     if properties_at + 2 + properties_length != end:
         return None
     topic = data[topic_at + 1 : properties_at].decode("utf-8", "replace")
-    if topic in (HALF_TOPIC, SCHEDULE_TOPIC) or is_reserved_topic(topic):
+    if is_own_topic(topic):
         return None
     # Last but for the properties: the checksum reads the whole body, the others a few bytes.
     if body_crc(memoryview(data)[start + layout.BODY : topic_at]) != crc:
         return None
     properties = parse_properties(memoryview(data)[properties_at + 2 : end])
-    return _Plain(topic, queue_id, sys_flag, properties)
+    is_plain = OWN_PROPERTIES.isdisjoint(properties)
+    return _Plain(topic, queue_id, sys_flag, properties) if is_plain else None
 
 
 def _put_hosts(
@@ -141,6 +144,7 @@ def _put_hosts(
         if born_host is not None:
             data[start + layout.BORN_HOST : start + layout.STORE_TIMESTAMP] = born_host
         data[start + layout.STORE_HOST : start + layout.RECONSUME_TIMES] = store_host
+        data[start + layout.PREPARED_OFFSET : start + layout.BODY_LENGTH] = _NO_OFFSET
 
 
 def _fields(found: Sequence[_Plain], records: EncodedRecords) -> DispatchRequests:

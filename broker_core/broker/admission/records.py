@@ -1,9 +1,9 @@
-"""Admission: raw records from a client, checked and made ready to be appended.
+"""Admission of encoded records: what a client sent, checked and made ready to be appended.
 
 Requests carry records as the log holds them, made by the client with everything but what only the
 holder of the store's lock knows. Nothing of them is trusted: each must be whole, its body must have
-its checksum, its flags must be ones that a client may set, its topic must exist and be writable and
-have the queue. Hosts are the broker's to say and are written over.
+its checksum, and the rules of the door hold (the package's docstring). Hosts and prepared offset
+are the broker's to say and are written over.
 
 `admit` checks columns of many records. Its twin for up to 64 plain records is few.py,
 whose `admit_appends` chooses between the two.
@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
+from broker_core.broker.admission.door import CLIENT_FLAGS, illegal_body, illegal_flags
+from broker_core.broker.admission.properties import refuse_own_in
 from broker_core.codec import layout
 from broker_core.codec.decode import property_columns
 from broker_core.codec.encode import EncodedRecords
@@ -25,26 +27,20 @@ from broker_core.codec.fields import RecordFields, locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hosts import is_v6
 from broker_core.codec.message_batch import Destinations
-from broker_core.codec.property_names import DISCARD_TOPIC, REAL_TOPIC, SCHEDULE_TOPIC
+from broker_core.codec.property_names import REAL_TOPIC, SCHEDULE_TOPIC
 from broker_core.codec.spans import gather_spans, sliding, starts_of
-from broker_core.errors import CorruptRecordError, IllegalMessageError, RequestError
+from broker_core.errors import CorruptRecordError, RequestError
 from broker_core.jit import availability
 from broker_core.store.batch import Batch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.broker.broker import EmbeddedBroker
+    from broker_core.broker.admission.door import Door
     from broker_core.broker.transactions.ownership import Permit
 
 _NAME = "the request"
 _STORE_ADVICE = " Run `rocketmq-broker check` on the store."
-_CLIENT_FLAGS = (
-    layout.SysFlag.COMPRESSED
-    | layout.SysFlag.MULTI_TAGS
-    | layout.COMPRESSION_MASK
-    | layout.SysFlag.STORE_HOST_V6
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,7 @@ class Admitted:
             permit(self.topics(number))
 
 
-def admit(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted:
+def admit(door: Door, requests: Sequence[Records]) -> Admitted:
     """Check the records of several requests and join them, in order.
 
     Raise IllegalMessageError or RequestError for records that no client may send,
@@ -100,16 +96,18 @@ def admit(broker: EmbeddedBroker, requests: Sequence[Records]) -> Admitted:
     nowhere = np.zeros(len(sizes), dtype=np.int64)
     fields = _located(FrameBatch(data, starts, sizes, nowhere, name=_NAME, verify=True))
     # Structure and checksums are checked now, by `verify`: what follows may trust positions.
-    store_host = broker.writer.settings.store_host
+    store_host = door.settings.store_host
     _check_flags(fields, store_host)
-    _check_bodies(fields, broker.writer.settings.max_message_bytes)
+    _check_bodies(fields, door.settings.max_message_bytes)
     route = _destinations(fields)
-    for code, topic in enumerate(route.topics):
-        rows = np.flatnonzero(route.topic_codes == code)
-        _check_topic(broker, fields, topic, route.queue_ids[rows], rows)
+    door.require_destinations(route, fields.properties)
+    refuse_own_in(fields.properties, route)
     bounds = np.cumsum([len(request) for request in requests]).tolist()
     _put_born_hosts(data, starts, requests, bounds)
     _put_host(data, starts + layout.STORE_HOST, store_host)
+    # Behind the hosts, whose width the flags tell: no client says of what its message is a copy.
+    prepared_at = fields.bodies.starts - (layout.BODY - layout.PREPARED_OFFSET)
+    _put_host(data, prepared_at, bytes(layout.BODY_LENGTH - layout.PREPARED_OFFSET))
     encoded = EncodedRecords(data, starts, sizes, layout.STORE_TIMESTAMP)
     batch = Batch.of_located(encoded, route, fields.properties.lengths, fields.sys_flags)
     return Admitted(batch, fields, bounds)
@@ -131,16 +129,12 @@ def _located(frames: FrameBatch) -> RecordFields:
 
 def _check_flags(fields: RecordFields, store_host: bytes) -> None:
     flags = fields.sys_flags
-    foreign = (flags & ~_CLIENT_FLAGS) != 0
+    allowed = CLIENT_FLAGS | (layout.SysFlag.STORE_HOST_V6 if is_v6(store_host) else 0)
     is_wide = (flags & layout.SysFlag.STORE_HOST_V6) != 0
-    wrong = foreign | (is_wide != is_v6(store_host))
+    wrong = ((flags & ~allowed) != 0) | (is_wide != is_v6(store_host))
     if wrong.any():
         row = int(wrong.argmax())
-        message = (
-            f"Message {row} of the request has system flags {int(flags[row]):#x}, which a client "
-            f"can't set. Nothing was written."
-        )
-        raise RequestError(message)
+        raise illegal_flags(row, int(flags[row]))
 
 
 def _check_bodies(fields: RecordFields, limit: int) -> None:
@@ -148,12 +142,7 @@ def _check_bodies(fields: RecordFields, limit: int) -> None:
     wrong = (lengths == 0) | (lengths > limit)
     if wrong.any():
         row = int(wrong.argmax())
-        what = "is empty" if not lengths[row] else f"has {int(lengths[row])} bytes"
-        message = (
-            f"The body of message {row} of the request {what}; bodies have 1 to {limit} bytes "
-            f"(maxMessageSize). Nothing was written."
-        )
-        raise IllegalMessageError(message)
+        raise illegal_body(row, int(lengths[row]), limit)
 
 
 def _destinations(fields: RecordFields) -> Destinations:
@@ -168,38 +157,10 @@ def _destinations(fields: RecordFields) -> Destinations:
     return Destinations(topics, codes, queue_ids)
 
 
-def _check_topic(
-    broker: EmbeddedBroker,
-    fields: RecordFields,
-    topic: str,
-    queue_ids: NDArray[np.int32],
-    rows: NDArray[np.intp],
-) -> None:
-    """Raise unless the messages of one topic, those in `rows`, may be sent there."""
-    if topic == SCHEDULE_TOPIC:
-        for name in _real_topics(fields, rows):
-            broker.require_writable(name)
-    elif is_reserved_topic(topic):
-        message = f"A client can't append messages in topic {topic!r}."
-        raise RequestError(message)
-    else:
-        broker.require_writable(topic, int(queue_ids.min()), int(queue_ids.max()))
-
-
 def _real_topics(fields: RecordFields, rows: NDArray[np.intp]) -> set[str]:
-    """Return the real topics of delayed messages, those in `rows`."""
+    """Return the real topics of delayed messages that were admitted, those in `rows`."""
     frames = replace(fields.frames.select(rows), verify=False)
-    column = property_columns(frames, [REAL_TOPIC])[REAL_TOPIC]
-    found: set[str | None] = set(column.unique().to_pylist())
-    if found & {None, SCHEDULE_TOPIC}:
-        message = f"A delayed message does not say where it belongs ({REAL_TOPIC})."
-        raise RequestError(message)
-    return {name for name in found if name is not None}
-
-
-def is_reserved_topic(topic: str) -> bool:
-    """Tell whether only the broker itself may write to a topic: its own work depends on it."""
-    return topic in (SCHEDULE_TOPIC, DISCARD_TOPIC) or topic.upper().startswith("RMQ_SYS_")
+    return set(property_columns(frames, [REAL_TOPIC])[REAL_TOPIC].unique().to_pylist())
 
 
 def _put_born_hosts(

@@ -9,7 +9,9 @@ with a record of the journal (transactions/decision_records.py) that says how fa
     {"kind": "delivered", "level": 3, "offset": 120}                                  TAGS = delay#3
 
 and the later of the two counts. Only losing power in the middle of an append delivers again. A
-message whose topic was deleted before it was due is dropped, with a line in the log.
+message that can't be delivered hurts no other: it is passed over, with a line in the log. That is
+one whose topic was deleted before it was due, and one that another broker, or an older release,
+took without a destination or with one that is not a client's.
 """
 
 from __future__ import annotations
@@ -21,22 +23,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.compute as pc
 
 from broker_core.broker.offsets import delay_document, load_delay_offsets
 from broker_core.broker.transactions.decision_records import Delivered
-from broker_core.broker.transactions.half import real_destinations
 from broker_core.broker.transactions.settle import APPEND_BYTES, APPEND_ROWS, SettledElsewhereError
 from broker_core.codec.fields import locate
+from broker_core.codec.legal_names import is_own_topic
 from broker_core.codec.message_batch import Destinations
-from broker_core.codec.property_names import HALF_TOPIC, SCHEDULE_TOPIC
+from broker_core.codec.properties.search import decimal_numbers, find_values
+from broker_core.codec.property_names import REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC
 from broker_core.codec.record_copy import copy_records
-from broker_core.errors import TopicNotFoundError
+from broker_core.codec.spans import gather_spans
+from broker_core.errors import BrokerError
 from broker_core.store import config_files
 from broker_core.store.batch import Batch
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from broker_core.broker.catalog import Catalog
     from broker_core.broker.transactions.decision_lookup import DecisionLookup
+    from broker_core.codec.fields import RecordFields
     from broker_core.codec.frames import FrameBatch
     from broker_core.store.reader import StoreReader
     from broker_core.store.writer import StoreWriter
@@ -124,23 +132,59 @@ class DelayedDelivery:
             raise SettledElsewhereError
 
     def _copies(self, frames: FrameBatch) -> Batch:
-        """Return messages as they were sent: to their own topic and queue, properties unchanged."""
+        """Return messages as they were sent: to their own topic and queue, properties unchanged.
+
+        Without those that can't be delivered: set aside, with a line in the log for each reason.
+        They stay in the schedule topic for as long as their part of the log.
+        """
         fields = locate(frames)
-        to = real_destinations(fields)
-        wanted = np.array([self._is_wanted(topic) for topic in to.topics])[to.topic_codes]
+        to = self._destinations(fields)
+        wanted = to.topic_codes >= 0
         if not wanted.all():
             return self._copies(frames.select(wanted)) if wanted.any() else _nothing()
         return Batch.of_copies(copy_records(fields, to, fields.properties, transaction=None), to)
 
-    def _is_wanted(self, topic: str) -> bool:
-        if topic == HALF_TOPIC:
-            return False  # as with RocketMQ: came here by mistake, and no producer could end it
+    def _destinations(self, fields: RecordFields) -> Destinations:
+        """Return where messages belong; the topic code is -1 where that is nowhere.
+
+        A queue that its topic no longer has is another one of the same topic: the message was
+        acknowledged, and no append makes a queue that the configuration does not have.
+        """
+        topics, numbers = find_values(fields.properties, [REAL_TOPIC, REAL_QUEUE_ID])
+        names = pc.dictionary_encode(gather_spans(topics))
+        codes = names.indices.to_numpy().astype(np.int32)
+        queue_ids = decimal_numbers(gather_spans(numbers), -1)
+        found = [raw.decode("utf-8", "replace") for raw in names.dictionary.to_pylist()]
+        for code, topic in enumerate(found):
+            rows = codes == code
+            reason, queues = self._queues_of(topic)
+            if queues:
+                queue_ids[rows & (queue_ids >= 0)] %= queues
+                rows &= queue_ids < 0
+            if rows.any():
+                self._tell(fields, rows, topic, reason)
+                codes[rows] = -1
+        return Destinations(found, codes, queue_ids.astype(np.int32))
+
+    def _queues_of(self, topic: str) -> tuple[str, int]:
+        """Return how many queues of a topic are delivered to, and the reason for those that not."""
+        if not topic or is_own_topic(topic):
+            # Sent by mistake or malice, to an older release or another broker.
+            return "no_client_topic", 0
         try:
-            self._catalog.config(topic)
-        except TopicNotFoundError:
-            log.warning("event=delayed_dropped topic=%s reason=topic_not_found", topic)
-            return False
-        return True
+            return "no_queue", self._catalog.config(topic).write_queues
+        except BrokerError:
+            return "topic_not_found", 0
+
+    def _tell(self, fields: RecordFields, rows: NDArray[np.bool_], topic: str, reason: str) -> None:
+        offsets = fields.integer("physicalOffset")[rows]
+        log.warning(
+            "event=delayed_set_aside topic=%r reason=%s count=%d physical_offset=%d",
+            topic[:255],
+            reason,
+            len(offsets),
+            int(offsets[0]),
+        )
 
     def _save(self, reached: dict[int, int]) -> None:
         """Write how far each level is delivered, unless another process came further."""

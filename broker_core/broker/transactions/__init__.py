@@ -29,8 +29,7 @@ commit.BatchCommits.prepare packs its messages into half blocks of up to 1 MiB
 (half_blocks.blocks_of; as_blocks for messages that came encoded) and appends them to the half
 queue, the first time with an attempt record (decision_records.BatchAttempt): the attempt's id
 begins the unique keys of its half messages, so check-back can tell which batch they belong to. The
-task returns a receipt with the offsets of its half messages, and `since`, the end of the op queue
-before they were there: nothing before it can have settled them.
+task returns a receipt with the offsets of its half messages.
 
 Decide. The driver calls api.Transactions.commit_batch with the receipts it accepts.
 commit.BatchCommits.commit finds the newest decision of the stream (decision_lookup.DecisionLookup),
@@ -53,7 +52,8 @@ append:
 
 Note. The last append ends with a record that the decision is done. It is the newest record of its
 owner from then on, and names no half messages any more. Retention appends it again before it
-deletes the file it lies in (api.Transactions.keep_decisions), as long as the batch may be repeated.
+deletes the file it lies in (decision_retention.DecisionRetention.carry), as long as the batch may
+be repeated; after a long time it leaves only the batch's number (forgotten.py).
 
 Repeat. A commit or abort of a batch whose owner has a decision for it or a later one
 (decision_records.Decision.supersedes) changes nothing: BatchCommits._repeat finishes that decision

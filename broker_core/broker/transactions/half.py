@@ -34,7 +34,7 @@ from broker_core.codec.hashing.java import java_hash
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
 from broker_core.codec.message_batch import Destinations
 from broker_core.codec.properties.search import find_values
-from broker_core.codec.properties.text import format_properties, parse_properties
+from broker_core.codec.properties.text import format_properties, join_entries, parse_properties
 from broker_core.codec.property_names import (
     DISCARD_TOPIC,
     HALF_TOPIC,
@@ -126,11 +126,6 @@ def read_halves(frames: FrameBatch) -> Halves:
     destinations = _destinations(frames, topic, queue)
     properties = _without_user(fields, _without_destination(fields, topic, queue))
     return Halves(fields, destinations, properties)
-
-
-def real_destinations(fields: RecordFields) -> Destinations:
-    """Return the destinations of half or delayed messages; CorruptRecordError if one has none."""
-    return _destinations(fields.frames, *_destination_values(fields))
 
 
 def _destination_values(fields: RecordFields) -> tuple[Spans, Spans]:
@@ -264,7 +259,7 @@ def changed_properties(text: bytes, changes: Mapping[str, str]) -> bytes:
     while len(properties) > buckets * 3 // 4:
         buckets *= 2
     ordered = sorted(properties, key=lambda name: _bucket(name, buckets))
-    return format_properties({name: properties[name] for name in ordered})
+    return join_entries({name: properties[name] for name in ordered})
 
 
 def _bucket(name: str, buckets: int) -> int:

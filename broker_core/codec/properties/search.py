@@ -13,6 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from broker_core.codec.spans import Spans, gather_spans, integers, spans_of
 from broker_core.jit import arguments, availability
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _WORD_BYTES = 8
+_BLOCK_BYTES = 64
+"""BLOCK_BYTES of search_kernels.py, known here without loading Numba."""
 _NAME_END = 1
 _VALUE_END = 2
 
@@ -41,6 +45,38 @@ def find_values(texts: Spans, names: Sequence[str]) -> list[Spans]:
     segments = split_texts(texts)
     shift = starts - (segments.row_starts + 1)
     return [_values_named(segments, name, texts, shift) for name in names]
+
+
+def count_named(texts: Spans, names: Sequence[str]) -> NDArray[np.int64]:
+    """Return how many properties of each text have one of these names."""
+    counts = np.zeros(len(texts.starts), dtype=np.int64)
+    rows = np.arange(len(counts))
+    if availability.is_worth(len(counts)) and len(texts.data) >= _BLOCK_BYTES:
+        from broker_core.codec.properties.search_kernels import sieve_of, sift_spans
+
+        rows = rows[: sift_spans(*arguments.spans(*texts), sieve_of(names), rows)]
+    if len(rows):
+        counts[rows] = _count_named(
+            Spans(texts.data, texts.starts[rows], texts.lengths[rows]), names
+        )
+    return counts
+
+
+def _count_named(texts: Spans, names: Sequence[str]) -> NDArray[np.int64]:
+    # A byte before the first text, which may begin at position 0.
+    data = np.concatenate([np.zeros(1, dtype=np.uint8), texts.data])
+    segments = split_texts(Spans(data, texts.starts + 1, texts.lengths))
+    hits = [segments.rows[segments_named(segments, name)] for name in names]
+    found = np.concatenate(hits) if hits else np.zeros(0, dtype=np.int64)
+    return np.bincount(found, minlength=len(texts.starts)).astype(np.int64)
+
+
+def decimal_numbers(values: pa.Array, otherwise: int) -> NDArray[np.int64]:
+    """Return a column of decimal text as numbers; what is none, or too long, is `otherwise`."""
+    is_number = pc.match_substring_regex(values, "^[0-9]{1,15}$").fill_null(False)
+    digits = pc.if_else(is_number, values, pa.scalar(str(otherwise), type=values.type))
+    numbers: NDArray[np.int64] = digits.cast(pa.string()).cast(pa.int64()).to_numpy()
+    return numbers.copy()
 
 
 def _find_compiled(texts: Spans, names: Sequence[str]) -> list[Spans] | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker_core.codec.property_names import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from broker_core.errors import IllegalMessageError
 
 
 def parse_properties(text: bytes | bytearray | memoryview) -> dict[str, str]:
@@ -30,8 +31,28 @@ def parse_properties(text: bytes | bytearray | memoryview) -> dict[str, str]:
 def format_properties(properties: Mapping[str, str]) -> bytes:
     r"""Return the text that is stored, with 0x02 after every entry, in the mapping's order.
 
+    IllegalMessageError for a name or value with a separator in it: it would end its entry and begin
+    another one.
+
     >>> format_properties({"TAGS": "TagA"})
     b'TAGS\x01TagA\x02'
+    """
+    for name, value in properties.items():
+        for text in (name, value):
+            if NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+                message = (
+                    f"The property {name[:64]!r} can't be stored: {text[:64]!r} has a separator "
+                    "(0x01, 0x02) in it. Nothing was written."
+                )
+                raise IllegalMessageError(message)
+    return join_entries(properties)
+
+
+def join_entries(properties: Mapping[str, str]) -> bytes:
+    r"""Return the text of properties that were parsed from one: values may have 0x01 in them.
+
+    >>> join_entries(parse_properties(b"k\x01a\x01b\x02"))
+    b'k\x01a\x01b\x02'
     """
     return "".join(
         f"{name}{NAME_VALUE_SEPARATOR}{value}{PROPERTY_SEPARATOR}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
 
+from broker_core.codec.legal_names import is_own_topic
 from broker_core.errors import PermissionDeniedError
 
 
@@ -30,8 +31,12 @@ class Rule:
     rights: frozenset[Right]
 
     def allows(self, topic: str, right: Right) -> bool:
-        """Tell whether it grants a right on a topic."""
-        granted = right in self.rights or Right.ADMIN in self.rights
+        """Tell whether it grants a right on a topic.
+
+        The broker's own topics hold what other users have not decided yet, so only ADMIN opens
+        them; whatever the right, no client writes there (broker/admission/).
+        """
+        granted = Right.ADMIN in self.rights or (right in self.rights and not is_own_topic(topic))
         return granted and fnmatchcase(topic, self.pattern)
 
 

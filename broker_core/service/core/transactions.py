@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 
 from broker_core.broker.admission.records import admit
+from broker_core.codec.legal_names import check_group
 from broker_core.codec.property_names import HALF_TOPIC
 from broker_core.errors import IllegalMessageError, RequestError
 from broker_core.service.auth import method_rules
@@ -90,7 +91,7 @@ class TransactionHandlers:
         room = self._group_commit.room(head.total_bytes, call.deadline_s, call)
         with room, self._pool.broker() as own:
             records = join_chunks(first, requests, head.total_bytes, call.born_host)
-            admitted = admit(own, [records])
+            admitted = admit(own.door, [records])
             admitted.require(0, method_rules.publish_permit(call.identity))
             prepared = _transactions(own, call).prepare_records(
                 unpack_batch(head.batch),
@@ -132,7 +133,6 @@ class TransactionHandlers:
         """Append one half message."""
         queue_id = request.queue_id if request.HasField("queue_id") else None
         with self._pool.broker() as broker:
-            broker.require_writable(request.topic, *([] if queue_id is None else [queue_id]))
             half = _transactions(broker, call).prepare(
                 request.topic,
                 request.body,
@@ -160,7 +160,7 @@ class TransactionHandlers:
 
     def listen(self, request: pb.Listen, call: Call) -> Iterator[pb.Question]:
         """Yield questions about half messages of a producer group, as they arise."""
-        return self._listeners.listen(request.group, call)
+        return self._listeners.listen(check_group(request.group), call)
 
     def check_back(self, request: pb.Empty, call: Call) -> pb.CheckBackReport:
         """Run one round of check-back, now."""

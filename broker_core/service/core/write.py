@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from broker_core.broker.admission.records import Records, is_reserved_topic
+from broker_core.broker.admission.records import Records
+from broker_core.codec.legal_names import is_own_topic
 from broker_core.errors import IllegalMessageError, RequestError, UnavailableError
 from broker_core.service.append_dedup import AppendAttempt, AppendName
 from broker_core.service.auth import method_rules
 from broker_core.service.call_limits import STALL_S
 from broker_core.service.core.read import topic_message
 from broker_core.service.group_commit import Job
-from broker_core.store.writer import FLUSH_MODES
+from broker_core.types import Flush
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core.append_result import pack_append_result
 from broker_core.wire.core.frames import Chunk, Flag, unpack
 
 if TYPE_CHECKING:
+    from broker_core.broker.broker import EmbeddedBroker
     from broker_core.service.append_dedup import AppendDedup
     from broker_core.service.broker_pool import BrokerPool
     from broker_core.service.core.rpc import Call
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from broker_core.wire.core.methods import Limits
 
 CLIENT_NAME_BYTES = 16
+MOST_TOPICS_BY_SENDING = 4096
+"""Topics from which on a send makes no more: each makes every later change of topics slower."""
 PACE_BYTES_S = 256 << 10
 """Bytes that must come in a second, after the first 10 s, of a request in several chunks."""
 _LEAST_CHUNK_BYTES = 2048
@@ -117,10 +121,21 @@ class WriteHandlers:
 
     def _create_for_sending(self, topic: str) -> pb.TopicInfo:
         with self._pool.broker() as broker:
-            if self._creates_topics and not is_reserved_topic(topic):
+            if self._creates_topics and not is_own_topic(topic):
+                self._require_room_for(topic, broker)
                 queues = self._pool.settings.default_topic_queues
                 return topic_message(broker.create_topic(topic, queues, exist_ok=True))
             return topic_message(broker.describe(topic))
+
+    def _require_room_for(self, topic: str, broker: EmbeddedBroker) -> None:
+        """Raise RequestError if a topic would be one too many to be made by a send."""
+        known = broker.catalog.table().topics
+        if topic not in known and len(known) >= MOST_TOPICS_BY_SENDING:
+            message = (
+                f"Topic {topic} does not exist, and the broker has {len(known)} topics: from "
+                f"{MOST_TOPICS_BY_SENDING} on a send makes no more. Ask an administrator for it."
+            )
+            raise RequestError(message)
 
     def add_queues(self, request: pb.AddQueues, call: Call) -> pb.TopicInfo:
         """Add queues to a topic."""
@@ -160,7 +175,7 @@ def append_head(first: Chunk) -> pb.AppendHead:
     if len(request.client) != CLIENT_NAME_BYTES or not request.attempt:
         message = "An append must be named: a client of 16 bytes, a sequence, an attempt from 1."
         raise RequestError(message)
-    if head.flush and head.flush not in FLUSH_MODES:
+    if head.flush and head.flush not in get_args(Flush):
         message = f"flush={head.flush!r} is not a flush mode; give 'async' or 'sync'."
         raise RequestError(message)
     return head

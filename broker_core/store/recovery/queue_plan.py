@@ -20,6 +20,7 @@ recover.py carries these plans out; readers lay them over a crashed store (inspe
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,7 @@ from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.store import config_files
 from broker_core.store.dispatch import group_by_queue, queue_entries
 from broker_core.store.io.files import first_hole, is_zero
+from broker_core.store.io.segments import is_path_part
 from broker_core.store.queue.consume_queue import (
     ENTRY,
     ENTRY_BYTES,
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from broker_core.store.io.segments import Segment
     from broker_core.store.log.commit_log import CommitLog
     from broker_core.store.queue.writer import QueueKey
+
+log = logging.getLogger(__name__)
 
 
 class GapError(Exception):
@@ -113,7 +117,11 @@ def collect(found: dict[QueueKey, ScannedRecords], requests: DispatchRequests) -
 def records_by_queue(
     requests: DispatchRequests,
 ) -> Iterator[tuple[QueueKey, NDArray[np.int64], NDArray[np.void]]]:
-    """Yield each queue of a batch with its records: queue offsets, and entries to expect."""
+    """Yield each queue of a batch with its records: queue offsets, and entries to expect.
+
+    Records whose topic can't be a directory, or whose queue is negative, have no queue: no writer
+    of ours appends such, and one of an older release must not become a path.
+    """
     groups = group_by_queue(
         requests.topics, requests.topic_codes, requests.queue_ids, requests.in_queue
     )
@@ -121,6 +129,14 @@ def records_by_queue(
     offsets = requests.queue_offsets[groups.rows]
     for number, queue in enumerate(groups.queues):
         part = slice(int(groups.bounds[number]), int(groups.bounds[number + 1]))
+        if not is_path_part(queue[0]) or queue[1] < 0:
+            log.warning(
+                "event=records_without_queue topic=%r queue=%d count=%d physical_offset=%d",
+                *queue,
+                part.stop - part.start,
+                int(entries[part][0]["physical_offset"]),
+            )
+            continue
         yield queue, offsets[part], entries[part]
 
 

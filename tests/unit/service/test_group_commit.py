@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from broker_core.broker.admission.records import Records
+from broker_core.broker.admission.door import Door
+from broker_core.broker.admission.records import Admitted, Records
 from broker_core.codec.encode import encode
 from broker_core.codec.message_batch import MessageBatch
 from broker_core.errors import (
@@ -19,6 +20,7 @@ from broker_core.errors import (
     TopicNotFoundError,
     UnavailableError,
 )
+from broker_core.service import group_commit
 from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.group_commit import GroupCommit, Job
 from broker_core.store.settings import StoreSettings
@@ -127,6 +129,30 @@ def test_one_that_is_refused_does_not_harm_the_others(pool: BrokerPool) -> None:
         PermissionDeniedError,
     ]
     assert [job.error for job in good] == [None, None]
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_request_that_ends_in_a_bug_does_not_harm_the_others(
+    pool: BrokerPool, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    stalled = Stalled(pool)
+    real = group_commit.admit_appends
+
+    def fails_for_one(door: Door, requests: Sequence[Records]) -> Admitted:
+        if any(b"odd" in request.data.tobytes() for request in requests):
+            raise IndexError
+        return real(door, requests)
+
+    monkeypatch.setattr(group_commit, "admit_appends", fails_for_one)
+    odd = Job(records(b"odd"))
+    jobs = [Job(records(b"a")), Job(records(b"b"))]
+    jobs.insert(place, odd)
+
+    stalled.submit(*jobs)
+    stalled.go()
+
+    assert isinstance(odd.error, IndexError)
+    assert bodies(pool) == [b"first", b"a", b"b"]
 
 
 def test_one_sync_request_makes_its_group_durable(pool: BrokerPool) -> None:

@@ -9,7 +9,13 @@ from broker_core.store.dispatch import group_by_queue
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
-ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 70_000)), max_size=60)
+QUEUES = st.one_of(
+    st.integers(0, 70_000),
+    st.integers(-3, 3),
+    st.sampled_from([-(2**31), -1, 2**31 - 1]),
+)
+"""All numbers that a record can hold: grouping is right for those that are refused, too."""
+ROWS = st.lists(st.tuples(st.integers(0, 3), QUEUES), max_size=60)
 
 
 @pytest.mark.property

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from broker_core.codec import layout
 from broker_core.codec.compression import compress, compression_flags, compression_of
 from broker_core.codec.message_batch import MessageBatch
-from broker_core.codec.properties.text import format_properties, parse_properties
+from broker_core.codec.properties.text import join_entries, parse_properties
 from broker_core.codec.property_names import (
     REAL_QUEUE_ID,
     REAL_TOPIC,
@@ -93,7 +93,7 @@ def unscheduled(messages: MessageBatch) -> MessageBatch:
         if topic not in topics:
             topics.append(topic)
         codes[row], queue_ids[row] = topics.index(topic), int(queue_id)
-        texts.append(format_properties(properties))
+        texts.append(join_entries(properties))
     return replace(
         messages,
         topics=topics,

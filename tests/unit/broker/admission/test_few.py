@@ -97,7 +97,7 @@ def test_what_is_admitted_one_by_one_is_what_columns_admit(
 ) -> None:
     requests = [request(*records, host=host) for records, host in sent]
 
-    few, columns = admit_few(broker, requests), admit(broker, requests)
+    few, columns = admit_few(broker.door, requests), admit(broker.door, requests)
 
     assert few is not None
     assert contents(few.batch) == contents(columns.batch)
@@ -118,11 +118,11 @@ def test_bytes_that_columns_refuse_are_not_admitted_one_by_one(
     spoiled = request(bytes(raw))
 
     try:
-        few = admit_few(broker, [spoiled])
+        few = admit_few(broker.door, [spoiled])
     except BrokerError:
         few = None
     try:
-        columns = admit(broker, [spoiled])
+        columns = admit(broker.door, [spoiled])
     except BrokerError:
         assert few is None
     else:
@@ -145,7 +145,7 @@ def test_bytes_that_columns_refuse_are_not_admitted_one_by_one(
 def test_what_is_not_plain_is_left_to_columns(
     broker: EmbeddedBroker, record: Record | bytes
 ) -> None:
-    assert admit_few(broker, [request(GOOD, record)]) is None
+    assert admit_few(broker.door, [request(GOOD, record)]) is None
 
 
 def test_a_topic_or_queue_that_is_not_there_is_refused_in_the_same_words(
@@ -158,7 +158,7 @@ def test_a_topic_or_queue_that_is_not_there_is_refused_in_the_same_words(
         told = []
         for way in (admit_appends, admit):
             with pytest.raises(kind) as caught:
-                way(broker, [request(record)])
+                way(broker.door, [request(record)])
             told.append(str(caught.value))
         assert told[0] == told[1]
 
@@ -170,4 +170,4 @@ def test_a_store_host_of_ipv6_is_left_to_columns(tmp_path: Path) -> None:
         broker.create_topic("t", queues=2)
         sent: list[Records] = [request(GOOD)]
 
-        assert admit_few(broker, sent) is None
+        assert admit_few(broker.door, sent) is None

@@ -40,7 +40,7 @@ def test_hosts_are_the_brokers_to_say(broker: EmbeddedBroker) -> None:
     claimed = replace(GOOD, born_host=bytes(8), store_host=b"\xff" * 8)
     peer = pack_host("10.1.2.3", 0)
 
-    admitted = admit(broker, [request(claimed, host=peer)])
+    admitted = admit(broker.door, [request(claimed, host=peer)])
 
     data = admitted.batch.parts[0].records.buffer.tobytes()
     assert data[48:56] == peer
@@ -50,7 +50,7 @@ def test_hosts_are_the_brokers_to_say(broker: EmbeddedBroker) -> None:
 def test_each_request_has_the_host_it_came_from(broker: EmbeddedBroker) -> None:
     hosts = [pack_host("10.1.2.3", 0), None, pack_host("10.1.2.4", 0)]
 
-    admitted = admit(broker, [request(GOOD, host=host) for host in hosts])
+    admitted = admit(broker.door, [request(GOOD, host=host) for host in hosts])
 
     [part] = admitted.batch.parts
     found = [
@@ -60,7 +60,7 @@ def test_each_request_has_the_host_it_came_from(broker: EmbeddedBroker) -> None:
 
 
 def test_requests_are_joined_in_order(broker: EmbeddedBroker) -> None:
-    admitted = admit(broker, [request(GOOD, replace(GOOD, queue_id=0)), request(GOOD)])
+    admitted = admit(broker.door, [request(GOOD, replace(GOOD, queue_id=0)), request(GOOD)])
 
     assert admitted.batch.route.queue_ids.tolist() == [1, 0, 1]
     assert [admitted.topics(number) for number in (0, 1)] == [{"t"}, {"t"}]
@@ -92,15 +92,15 @@ def test_what_no_client_may_send_is_refused(
     broker: EmbeddedBroker, record: Record | bytes, kind: type[BrokerError], words: str | None
 ) -> None:
     if words is None:  # text of a property is the sender's own business
-        admit(broker, [request(record)])
+        admit(broker.door, [request(record)])
         return
     with pytest.raises(kind, match=words):
-        admit(broker, [request(GOOD, record)])
+        admit(broker.door, [request(GOOD, record)])
 
 
 def test_a_body_over_the_limit_is_refused(broker: EmbeddedBroker) -> None:
     with pytest.raises(IllegalMessageError, match="4194305 bytes"):
-        admit(broker, [request(replace(GOOD, body=bytes(4194305)))])
+        admit(broker.door, [request(replace(GOOD, body=bytes(4194305)))])
 
 
 def test_delayed_messages_must_be_for_a_topic_that_is_there(broker: EmbeddedBroker) -> None:
@@ -108,11 +108,11 @@ def test_delayed_messages_must_be_for_a_topic_that_is_there(broker: EmbeddedBrok
         text = f"DELAY\x013\x02REAL_TOPIC\x01{topic}\x02REAL_QID\x010\x02".encode()
         return replace(GOOD, topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties=text)
 
-    admitted = admit(broker, [request(delayed("t"))])
+    admitted = admit(broker.door, [request(delayed("t"))])
 
     assert admitted.topics(0) == {"t"}
     with pytest.raises(TopicNotFoundError, match="nope"):
-        admit(broker, [request(delayed("nope"))])
+        admit(broker.door, [request(delayed("nope"))])
 
 
 @pytest.mark.parametrize("topic", ["RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"])
@@ -120,7 +120,7 @@ def test_half_messages_are_the_brokers_to_make(broker: EmbeddedBroker, topic: st
     text = b"HALF_BLOCK\x011\x02REAL_TOPIC\x01t\x02REAL_QID\x010\x02"
 
     with pytest.raises(RequestError, match="can't append"):
-        admit(broker, [request(replace(GOOD, topic=topic, queue_id=0, properties=text))])
+        admit(broker.door, [request(replace(GOOD, topic=topic, queue_id=0, properties=text))])
 
 
 @pytest.mark.parametrize("text", [b"", b"REAL_TOPIC\x01SCHEDULE_TOPIC_XXXX\x02REAL_QID\x012\x02"])
@@ -128,7 +128,7 @@ def test_a_delayed_message_must_say_where_it_belongs(broker: EmbeddedBroker, tex
     nowhere = replace(GOOD, topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties=text)
 
     with pytest.raises(RequestError, match="where it belongs"):
-        admit(broker, [request(nowhere)])
+        admit(broker.door, [request(nowhere)])
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -142,6 +142,6 @@ def test_no_bytes_whatever_do_anything_but_pass_or_be_refused(
     first = data.draw(st.sampled_from([len(raw) // 2, 91, 1, len(raw) - 1]))
 
     try:
-        admit(broker, [request(bytes(raw[:first]), bytes(raw[first:]))])
+        admit(broker.door, [request(bytes(raw[:first]), bytes(raw[first:]))])
     except RequestError as error:
         assert str(error)  # noqa: PT017 - any other kind is the failure

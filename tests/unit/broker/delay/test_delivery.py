@@ -213,4 +213,76 @@ def test_what_is_for_a_topic_that_is_gone_is_dropped_and_told(
 
     assert visible(broker) == [b"kept"]
     assert "gone" not in broker.topics()
-    assert "event=delayed_dropped topic=gone" in caplog.text
+    assert "event=delayed_set_aside topic='gone' reason=topic_not_found" in caplog.text
+
+
+ODD = {
+    "no destination": b"DELAY\x011\x02",
+    "no queue": b"DELAY\x011\x02REAL_TOPIC\x01t\x02",
+    "no number": b"DELAY\x011\x02REAL_TOPIC\x01t\x02REAL_QID\x01abc\x02",
+    "negative": b"DELAY\x011\x02REAL_TOPIC\x01t\x02REAL_QID\x01-1\x02",
+    "no topic": b"DELAY\x011\x02REAL_QID\x010\x02",
+    "a path": b"DELAY\x011\x02REAL_TOPIC\x01../../x\x02REAL_QID\x010\x02",
+    "decisions": b"DELAY\x011\x02" + destination_text("RMQ_SYS_TRANS_BATCH_TOPIC", 0),
+    "op messages": b"DELAY\x011\x02" + destination_text("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0),
+    "half messages": b"DELAY\x011\x02" + destination_text("rmq_sys_trans_half_topic", 0),
+    "itself": b"DELAY\x011\x02" + destination_text(SCHEDULE, 0),
+}
+
+
+def scheduled(*texts: bytes) -> MessageBatch:
+    """Messages of level 1 that no client of ours could send: another broker left them."""
+    nowhere = np.zeros(len(texts), dtype=np.int32)
+    return MessageBatch(
+        topics=[SCHEDULE],
+        topic_codes=nowhere,
+        queue_ids=nowhere,
+        bodies=pa.array([b"odd"] * len(texts), type=pa.binary()),
+        properties=pa.array(texts, type=pa.binary()),
+    )
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_what_can_not_be_delivered_is_set_aside_and_hurts_no_other(
+    broker: EmbeddedBroker, clock: ManualClock, caplog: pytest.LogCaptureFixture, odd: str
+) -> None:
+    broker.send("t", b"before", queue_id=0, delay_level=1)
+    broker.writer.append(scheduled(ODD[odd]))
+    broker.send("t", b"behind", queue_id=0, delay_level=1)
+    broker.send("t", b"later", queue_id=1, delay_level=2)
+    clock.advance(60_000)
+    topics = broker.topics()
+
+    assert broker.transactions.deliver_due() == 3
+
+    assert visible(broker) == [b"before", b"behind", b"later"]
+    assert "event=delayed_set_aside" in caplog.text
+    assert set(broker.topics()) - set(topics) <= {
+        "RMQ_SYS_TRANS_BATCH_TOPIC",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+    }
+    assert not broker.transactions.deliver_due()
+
+
+def test_a_queue_that_its_topic_no_longer_has_is_another_one(
+    broker: EmbeddedBroker, clock: ManualClock
+) -> None:
+    broker.writer.append(scheduled(b"DELAY\x011\x02" + destination_text("t", 999_999_999)))
+    clock.advance(60_000)
+
+    assert broker.transactions.deliver_due() == 1
+
+    assert visible(broker) == [b"odd"]
+    assert set(broker.reader.queue_ids("t")) <= {0, 1}
+
+
+def test_a_topic_without_configuration_costs_what_it_holds(broker: EmbeddedBroker) -> None:
+    far = replace(scheduled(b""), queue_ids=np.array([3_000_000], dtype=np.int32))
+    broker.writer.append(far)
+
+    described = broker.describe(SCHEDULE)
+
+    assert [queue.queue_id for queue in described.queues] == [3_000_000]
+    assert [queue.queue_id for queue in broker.offsets(SCHEDULE)] == [3_000_000]

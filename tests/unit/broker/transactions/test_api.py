@@ -13,7 +13,13 @@ from broker_core.codec.property_names import DISCARD_TOPIC, HALF_TOPIC, TRANSACT
 from broker_core.errors import IllegalTransitionError, RequestError, UnknownTransactionError
 from broker_core.types import HalfMessage, LocalTransactionState, LogicalOffset
 from tests.kit.fixtures import SIZES, extract
-from tests.kit.transactions import ManualClock, half_count, open_store, visible
+from tests.kit.transactions import (
+    ManualClock,
+    half_count,
+    open_store,
+    put_check_back_progress,
+    visible,
+)
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
@@ -243,7 +249,7 @@ def test_progress_is_kept_where_apache_keeps_it(broker: EmbeddedBroker) -> None:
 
 def test_a_message_that_another_broker_checks_can_not_be_ended(broker: EmbeddedBroker) -> None:
     half = prepare(broker)
-    broker.commit_offset("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0, half.half_offset + 1)
+    put_check_back_progress(broker.reader.root, half.half_offset + 1)
 
     with pytest.raises(IllegalTransitionError, match="another broker"):
         broker.transactions.end(half, LocalTransactionState.COMMIT)

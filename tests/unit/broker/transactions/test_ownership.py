@@ -50,6 +50,7 @@ from tests.kit.transactions import (
     op_count,
     open_store,
     outgoing,
+    put_check_back_progress,
     visible,
 )
 
@@ -485,10 +486,7 @@ def test_a_progress_beyond_the_queue_is_not_believed(
     broker: EmbeddedBroker, alice: Transactions, caplog: pytest.LogCaptureFixture
 ) -> None:
     receipt = prepare(alice, BATCH, 1, b"row")
-    path = broker.reader.root / "config" / "consumerOffset.json"
-    path.parent.mkdir(exist_ok=True)
-    table = '{"RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS":{"0":1000000000000000}}'
-    path.write_text(f'{{"offsetTable":{table}}}')
+    put_check_back_progress(broker.reader.root, 10**15)
 
     assert not alice.commit_batch(BATCH, [receipt]).is_repeat
     assert "event=check_back_progress_ignored" in caplog.text
