@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker_core import open_broker
-from broker_core.api import Broker
 from broker_core.broker.admission.properties import may_hold_own
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.codec.message_batch import MessageBatch
@@ -33,6 +33,7 @@ from broker_core.codec.property_names import (
 from broker_core.codec.spans import spans_of
 from broker_core.errors import BrokerError, IllegalMessageError, RequestError
 from broker_core.types import BatchRef
+from tests.contract.conftest import AnyBroker
 from tests.kit.served import served
 from tests.kit.transactions import attempt_id, outgoing
 
@@ -55,14 +56,16 @@ BATCH = BatchRef("query:q", "", 1)
 @pytest.fixture(scope="module", params=["file", "grpc"])
 def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
+) -> Iterator[AnyBroker]:
     root: Path = tmp_path_factory.mktemp("door") / "store"
     with ExitStack() as stack:
         address = f"file:{root}"
         if request.param == "grpc":
             address = stack.enter_context(served(root)).address
         create = request.param == "file"
-        opened = stack.enter_context(open_broker(address, mode="rw", create=create))
+        opened = cast(
+            "AnyBroker", stack.enter_context(open_broker(address, mode="rw", create=create))
+        )
         opened.create_topic("t", queues=2)
         # The broker's own topics exist once there was a transaction.
         opened.transactions.prepare("t", b"x", group="g")
@@ -88,7 +91,7 @@ def delayed(
     return columns(SCHEDULE_TOPIC, at, text.encode())
 
 
-WAYS: dict[str, Callable[[Broker, MessageBatch], object]] = {
+WAYS: dict[str, Callable[[AnyBroker, MessageBatch], object]] = {
     "append": lambda broker, batch: broker.append(batch),
     "prepare_batch": lambda broker, batch: broker.transactions.prepare_batch(
         BATCH, ATTEMPT, batch, is_first=True
@@ -96,14 +99,14 @@ WAYS: dict[str, Callable[[Broker, MessageBatch], object]] = {
 }
 
 
-def seen(broker: Broker) -> dict[str, object]:
+def seen(broker: AnyBroker) -> dict[str, object]:
     """All topics with their ends, but for what the broker itself prepares."""
     return {topic: broker.offsets(topic) for topic in broker.topics()}
 
 
 @pytest.mark.parametrize("topic", OWN_TOPICS)
 @pytest.mark.parametrize("way", WAYS)
-def test_no_way_leads_into_the_brokers_own_topics(broker: Broker, way: str, topic: str) -> None:
+def test_no_way_leads_into_the_brokers_own_topics(broker: AnyBroker, way: str, topic: str) -> None:
     before = seen(broker)
     for batch in (columns(topic), delayed(topic)):
         with pytest.raises(BrokerError):
@@ -120,7 +123,7 @@ def test_no_way_leads_into_the_brokers_own_topics(broker: Broker, way: str, topi
 
 
 @pytest.mark.parametrize("topic", OWN_TOPICS)
-def test_no_call_changes_the_brokers_own_topics(broker: Broker, topic: str) -> None:
+def test_no_call_changes_the_brokers_own_topics(broker: AnyBroker, topic: str) -> None:
     before = seen(broker)
     calls: Sequence[Callable[[], object]] = [
         lambda: broker.create_topic(topic, 4),
@@ -140,7 +143,7 @@ def test_no_call_changes_the_brokers_own_topics(broker: Broker, topic: str) -> N
 
 
 @pytest.mark.parametrize("topic", OPEN_TOPICS)
-def test_topics_that_official_clients_write_are_open(broker: Broker, topic: str) -> None:
+def test_topics_that_official_clients_write_are_open(broker: AnyBroker, topic: str) -> None:
     broker.create_topic(topic, 1, exist_ok=True)
 
     broker.send(topic, b"x")
@@ -149,7 +152,9 @@ def test_topics_that_official_clients_write_are_open(broker: Broker, topic: str)
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("rows", [1, 100, 2500])
-def test_no_message_has_a_property_of_the_brokers_own(broker: Broker, way: str, rows: int) -> None:
+def test_no_message_has_a_property_of_the_brokers_own(
+    broker: AnyBroker, way: str, rows: int
+) -> None:
     before = seen(broker)
 
     for name in sorted(OWN_PROPERTIES):
@@ -168,7 +173,7 @@ def test_what_the_broker_believes_no_user_property_may_be() -> None:
 @pytest.mark.parametrize("queue_id", [-(2**31), -1, 2, 18, 77, 2**31 - 1])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_message_goes_to_a_queue_that_its_topic_has(
-    broker: Broker, way: str, queue_id: int
+    broker: AnyBroker, way: str, queue_id: int
 ) -> None:
     before = seen(broker)
     for batch in (
@@ -208,7 +213,9 @@ ODD_DESTINATIONS = {
 
 @pytest.mark.parametrize("odd", ODD_DESTINATIONS)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_delayed_message_says_once_where_it_belongs(broker: Broker, way: str, odd: str) -> None:
+def test_a_delayed_message_says_once_where_it_belongs(
+    broker: AnyBroker, way: str, odd: str
+) -> None:
     before = seen(broker)
 
     with pytest.raises(BrokerError):
@@ -217,20 +224,20 @@ def test_a_delayed_message_says_once_where_it_belongs(broker: Broker, way: str, 
     assert seen(broker) == before
 
 
-def test_a_delayed_message_that_says_so_is_taken(broker: Broker) -> None:
+def test_a_delayed_message_that_says_so_is_taken(broker: AnyBroker) -> None:
     # The longest delays: a delivery would change what other tests compare.
     broker.append(delayed(queue_id=1, level=17, at=16))
     broker.append(delayed(level=18, at=17))
 
 
 @pytest.mark.parametrize("flags", [0x4, 0x8, 0xC, 1 << 30])
-def test_flags_that_only_the_broker_sets_are_refused(broker: Broker, flags: int) -> None:
+def test_flags_that_only_the_broker_sets_are_refused(broker: AnyBroker, flags: int) -> None:
     for way in WAYS.values():
         with pytest.raises(BrokerError):
             way(broker, replace(columns(), sys_flags=flags))
 
 
-def test_fields_that_only_the_broker_knows_are_its_own(broker: Broker) -> None:
+def test_fields_that_only_the_broker_knows_are_its_own(broker: AnyBroker) -> None:
     given = replace(columns(), prepared_offsets=77, store_host=bytes(8))
     wanted = ["preparedTransactionOffset", "sysFlag", "storeHost"]
     reference = broker.read("t", 0, columns=wanted).slice(0, 0)
@@ -249,7 +256,7 @@ TEXTS = ["\x01", "\x02", "a\x01b", "a\x02HALF_BLOCK\x011"]
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_no_text_ends_one_property_and_begins_another(broker: Broker, text: str) -> None:
+def test_no_text_ends_one_property_and_begins_another(broker: AnyBroker, text: str) -> None:
     before = seen(broker)
     calls: Sequence[Callable[[], object]] = [
         lambda: broker.send("t", b"x", tags=text),

@@ -23,6 +23,7 @@ from tests.kit.transactions import (
     in_pieces,
     op_count,
     open_store,
+    outgoing,
     prepare,
     visible,
 )
@@ -144,6 +145,22 @@ def test_a_block_of_which_a_loss_of_power_left_a_part_is_completed(broker: Embed
     assert outcome == BatchOutcome(is_repeat=True, run="r1")
     assert sorted(visible(broker)) == bodies(5)
     assert broker.transactions.check_back().waiting == 0
+
+
+def test_a_plain_message_does_not_pass_for_the_copy_of_a_row(broker: EmbeddedBroker) -> None:
+    receipt = prepare(broker.transactions, BATCH, 1, bodies(3))
+    [frames] = broker.reader.frames(HALF_TOPIC, 0, 0, receipt.count)
+    [whole] = unpack.visible_copies(frames)
+    decision = Decision(BATCH, "r1", ((0, receipt.count),))
+    host = broker.writer.settings.store_host
+    broker.writer.append(DecisionLookup(broker.reader).records([decision], START_MS, host))
+    # As an older release would have taken it: the door writes 0 there now.
+    forged = outgoing("t", [b"from-peer"], attempt_id(9))
+    broker.writer.append(replace(forged, prepared_offsets=int(whole.prepared_offsets[1])))
+
+    broker.transactions.commit_batch(BATCH, [receipt])
+
+    assert sorted(visible(broker)) == sorted([b"from-peer", *bodies(3)])
 
 
 def test_a_repeat_changes_nothing_and_says_so(broker: EmbeddedBroker) -> None:
