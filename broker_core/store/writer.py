@@ -44,10 +44,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Protocol, get_args
 
+from broker_core.codec.legal_names import is_legal_topic
 from broker_core.concurrency import compute_beside
-from broker_core.errors import ConfigError, StorageError
+from broker_core.errors import ConfigError, RequestError, StorageError
 from broker_core.store import retention
 from broker_core.store.batch import Batch
 from broker_core.store.flush import make_durable
@@ -55,6 +56,7 @@ from broker_core.store.format_check import require_store
 from broker_core.store.index.file import IndexHeader
 from broker_core.store.index.writer import IndexPosition
 from broker_core.store.io.files import Failpoint, OsFiles, make_directory, storage_error
+from broker_core.store.io.segments import is_path_part
 from broker_core.store.log.writer import Placement, plan_placement
 from broker_core.store.recovery.tail_marker import TailState
 from broker_core.store.session import SessionOptions, StoreSession
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     from broker_core.store.components import StoreComponents
     from broker_core.store.io.files import Files
     from broker_core.store.io.segments import Segment
+    from broker_core.store.queue.writer import QueueKey
     from broker_core.store.recovery.plan import Progress
     from broker_core.store.settings import StoreSettings
 
@@ -77,6 +80,17 @@ _UNDER_WAY = (TailState.APPENDING, TailState.DISPATCHING)
 WORTH_A_THREAD = 10_000
 """Records from which on a log write takes long enough to plan the dispatch in another thread."""
 log = logging.getLogger(__name__)
+
+
+class BeforeDelete(Protocol):
+    """Appends again what must not be lost with a part of the log (decisions of batches)."""
+
+    def __call__(self, log_start: int, /, *, is_locked: bool) -> None:
+        """Save what is needed of the log before a physical offset, which it will start at.
+
+        Called twice: without the lock, for all that may take long, and under it, just before
+        segments go, for what came since.
+        """
 
 
 class StoreWriter(Closing):
@@ -90,9 +104,7 @@ class StoreWriter(Closing):
         self._settings = settings
         self._clock_ms = session.clock_ms
         self._is_closed = False
-        self.before_delete: Callable[[int], None] | None = None
-        """Called under the lock, before segments go, with the physical offset that the log will
-        start at. The callee appends again what must not be lost (decisions of batches)."""
+        self.before_delete: BeforeDelete | None = None
 
     @classmethod
     def open(
@@ -194,9 +206,11 @@ class StoreWriter(Closing):
 
         The last segment stays, and consume queues and index files follow, as with retention.
         """
-        with self.turn("delete segments") as components:
-            segments = components.read_log().segments
-            return self._delete(components, retention.before(segments, physical_offset))
+
+        def chosen(components: StoreComponents) -> list[Segment]:
+            return retention.before(components.read_log().segments, physical_offset)
+
+        return self._delete(chosen)
 
     def delete_expired(self, *, is_on_demand: bool = False, disk_percent: int | None = None) -> int:
         """Delete what retention says must go now (retention.py); return the log's new start.
@@ -204,16 +218,17 @@ class StoreWriter(Closing):
         To be called periodically; the hour and the disk decide. `is_on_demand` deletes all that is
         expired at once. `disk_percent` replaces the measured use of the disk.
         """
-        with self.turn("delete segments") as components:
-            percent = self._disk_percent() if disk_percent is None else disk_percent
-            chosen = retention.expired(
+
+        def chosen(components: StoreComponents) -> list[Segment]:
+            return retention.expired(
                 retention.dated_segments(components),
                 self._settings,
                 now_ms=self._clock_ms(),
-                disk_percent=percent,
+                disk_percent=self._disk_percent() if disk_percent is None else disk_percent,
                 is_on_demand=is_on_demand,
             )
-            return self._delete(components, chosen)
+
+        return self._delete(chosen)
 
     def delete_queues(self, topic: str) -> None:
         """Remove a topic's consume queues; a topic of that name made later goes on with numbers."""
@@ -239,15 +254,26 @@ class StoreWriter(Closing):
 
     # Retention
 
-    def _delete(self, components: StoreComponents, segments: Sequence[Segment]) -> int:
-        if not segments:
-            return components.read_log().start
+    def _delete(self, choose: Callable[[StoreComponents], list[Segment]]) -> int:
+        """Delete the segments that are chosen, after what must outlive them was saved."""
+        with self.turn("delete segments") as components:
+            segments = choose(components)
+            if not segments:
+                return components.read_log().start
+        log_start = segments[-1].end
         if self.before_delete is not None:
-            self.before_delete(segments[-1].end)
-        log_start = retention.delete_segments(components, segments)
-        # The new generation makes other writers close descriptors of files that are gone.
-        self._session.mark(self._session.tail.state)
-        return log_start
+            self.before_delete(log_start, is_locked=False)
+        with self.turn("delete segments") as components:
+            # Chosen anew, for others may have deleted meanwhile; and no more than was saved.
+            segments = [each for each in choose(components) if each.end <= log_start]
+            if not segments:
+                return components.read_log().start
+            if self.before_delete is not None:
+                self.before_delete(log_start, is_locked=True)
+            log_start = retention.delete_segments(components, segments)
+            # The new generation makes other writers close descriptors of files that are gone.
+            self._session.mark(self._session.tail.state)
+            return log_start
 
     def _disk_percent(self) -> int:
         directories = (*self._settings.commit_log_directories(self.root), self.root)
@@ -257,6 +283,7 @@ class StoreWriter(Closing):
 
     def _append(self, batch: Batch, *, is_sync: bool) -> AppendResult:
         session = self._session
+        self._require_paths(batch.groups.queues)
         ends = session.queue_ends(batch.groups.queues)
         tail = session.tail
         placement = plan_placement(batch.sizes, tail.log_end, self._settings.commit_log_file_bytes)
@@ -271,6 +298,23 @@ class StoreWriter(Closing):
         return AppendResult(
             batch.route.queue_ids, queue_offsets, physical_offsets, batch.sizes, store_ms
         )
+
+    def _require_paths(self, queues: Sequence[QueueKey]) -> None:
+        """Raise RequestError if a queue's name is no legal topic, or no number: it becomes a path.
+
+        The last line: whatever asked for the append should have refused it. A topic that the store
+        has already may have another name: brokers make one of their own name, with dots.
+        """
+        for topic, queue_id in queues:
+            is_legal = is_legal_topic(topic) or (
+                is_path_part(topic) and (self.root / "consumequeue" / topic).is_dir()
+            )
+            if not is_legal or queue_id < 0:
+                message = (
+                    f"Queue {queue_id} of topic {topic[:64]!r} can't be: topics have letters, "
+                    "digits and % | - _ only, and queues are numbered from 0. Nothing was written."
+                )
+                raise RequestError(message)
 
     def _write(
         self,

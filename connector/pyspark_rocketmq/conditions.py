@@ -185,10 +185,11 @@ CATALOGUE: dict[str, Condition] = {
     ),
     "ROCKETMQ_SINK.BATCH_CONFLICT": Condition(
         "40002",
-        "{batch}{checkpoint} is not the batch that was written under this number: {reason} The "
-        "checkpoint was restored or copied, or the query makes its rows anew each time. Nothing "
-        "of this batch was written. Set {option}=repeat to leave such batches out, "
-        "{option}=write to write them, or begin with a new checkpoint.",
+        "{batch}{checkpoint} can't be taken for the batch that was written under this number: "
+        "{reason} The checkpoint was restored or copied, the query makes its rows anew each time, "
+        "or the broker has forgotten a batch of long ago. Nothing of this batch was written. Set "
+        "{option}=repeat to leave such batches out, {option}=write to write them, or begin with a "
+        "new checkpoint or another {txn_id}.",
     ),
     "ROCKETMQ_SINK.BATCH_GAP": Condition(
         "40002",

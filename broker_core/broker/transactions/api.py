@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from broker_core.broker.admission.door import Door
 from broker_core.broker.delay.delivery import DelayedDelivery
 from broker_core.broker.transactions.asking import Asking, OwnListeners
 from broker_core.broker.transactions.check_back import CheckBack, read_progress
 from broker_core.broker.transactions.check_back_plan import CheckPolicy
 from broker_core.broker.transactions.commit import BatchCommits
 from broker_core.broker.transactions.decision_lookup import DecisionLookup
+from broker_core.broker.transactions.decision_retention import DecisionRetention
 from broker_core.broker.transactions.half import HALF_QUEUE, as_halves
 from broker_core.broker.transactions.half_blocks import BLOCK_ROWS
 from broker_core.broker.transactions.history import CommitRequest
@@ -107,6 +109,7 @@ class Transactions:
         self._reader = reader
         self._writer = writer
         self._catalog = catalog
+        self._door = Door(catalog, writer.settings)
         self._admin = admin
         self._clock_ms = clock_ms
         self._tools = BatchTools(
@@ -156,10 +159,15 @@ class Transactions:
         Their unique keys begin with `attempt`, which no other attempt ever uses, and their
         properties say that they are transactional. `is_first`: the attempt has none yet.
         """
+        admitted = self._door.messages(messages)
         self._require_topics()
-        stored = replace(messages, store_host=self._writer.settings.store_host)
         return self._commits.prepare(
-            batch, attempt, stored, user=self._caller.user, is_first=is_first, flush=flush
+            batch,
+            attempt,
+            admitted,
+            user=self._caller.user,
+            is_first=is_first,
+            flush=flush,
         )
 
     def prepare_records(
@@ -211,16 +219,17 @@ class Transactions:
         """Roll back what some attempts prepared; a batch that is committed stays committed."""
         self._commits.abort(batch, receipts, self._caller, flush=flush)
 
-    def keep_decisions(self, physical_offset: int) -> None:
+    def keep_decisions(self, physical_offset: int, *, is_locked: bool) -> None:
         """Save what is still needed of a part of the log that is about to be deleted.
 
-        Decisions that name half messages there are finished, open half messages of single
-        transactions are put back, and the newest decision of each stream is appended again.
+        Decisions that name half messages there are finished, and open half messages of single
+        transactions are put back: once without the lock, and under it for those that came since.
+        The newest decision of each stream is appended again (decision_retention.py), or the stream
+        is forgotten: without the lock, and for good.
         """
         self._check_back.rescue(physical_offset)
-        carried = self._tools.journal.carried(physical_offset)
-        if carried:
-            self._writer.append(Batch.join(carried))
+        if not is_locked:
+            DecisionRetention(self._tools).carry(physical_offset)
 
     # Single messages
 
@@ -237,13 +246,14 @@ class Transactions:
     ) -> HalfMessage:
         """Append one half message for a producer group; `end` settles it."""
         check_group(group)
-        self._require_topics()
-        config = self._catalog.config(topic)
-        queue = next(self._turns) % config.write_queues if queue_id is None else queue_id
+        config = self._door.topic(topic)
+        turn = next(self._turns) % config.write_queues
+        queue = turn if queue_id is None else config.check_queue(queue_id)
         key = self._unique_ids.make(1, self._clock_ms()).tobytes().decode("ascii")
         stored = message_properties(topic, key, tags=tags, keys=keys, properties=properties)
         stored |= {TRANSACTION_PREPARED: "true", PRODUCER_GROUP: group, TRANSACTION_ID: key}
         message = single_message(topic, queue, body, stored, self._clock_ms())
+        self._require_topics()
         host = self._writer.settings.store_host
         placed = self._writer.append(
             replace(as_halves(message, self._caller.user), store_host=host)
@@ -396,9 +406,9 @@ class Transactions:
 
     def _require_topics(self) -> None:
         known = self._catalog.table().topics
-        for topic in TOPICS:
-            if topic not in known:
-                self._admin.create_topic(topic, 1, exist_ok=True)
+        missing = [topic for topic in TOPICS if topic not in known]
+        if missing:
+            self._admin.create_own_topics(missing)
 
 
 def _handle(record: Record) -> HalfMessage | None:

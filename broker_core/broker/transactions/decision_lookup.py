@@ -8,20 +8,21 @@ million decisions are searched in milliseconds. The end of each search is rememb
 that commits batch after batch searches what came since its last one.
 
 A search is for records of one kind and owner: others with the same tag, and records that make no
-sense, are passed over. A record counts only if its tag is the one that its body says.
+sense, are passed over. A record counts only if its tag is the one that its body says. What is not
+found may be forgotten (forgotten.py); decision_retention.py says what retention leaves.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from broker_core.broker.transactions.decision_records import (
     BatchAttempt,
@@ -32,20 +33,15 @@ from broker_core.broker.transactions.decision_records import (
     parse_body,
     record_properties,
 )
-from broker_core.codec.decode import property_columns
-from broker_core.codec.fields import locate
+from broker_core.broker.transactions.forgotten import FORGOTTEN_TAG, ForgottenStreams, keys_for
 from broker_core.codec.hashing.java import java_hash
 from broker_core.codec.ids import UniqueIds
-from broker_core.codec.message_batch import Destinations, MessageBatch
-from broker_core.codec.property_names import BATCH_TOPIC, PREPARED_BY, TAGS
-from broker_core.codec.record_copy import copy_records
-from broker_core.codec.spans import gather_spans
-from broker_core.errors import CorruptRecordError
-from broker_core.store.batch import Batch
-from broker_core.types import PhysicalOffset
+from broker_core.codec.message_batch import MessageBatch
+from broker_core.codec.property_names import BATCH_TOPIC, TAGS
+from broker_core.errors import CorruptRecordError, OffsetRangeError
+from broker_core.types import BatchRef, PhysicalOffset
 
 if TYPE_CHECKING:
-    from broker_core.codec.frames import FrameBatch
     from broker_core.store.reader import StoreReader
 
 BATCH_QUEUE = 0
@@ -79,6 +75,33 @@ class LoggedAttempt:
     physical_offset: PhysicalOffset
 
 
+@dataclass(frozen=True, slots=True)
+class LoggedForgotten:
+    """A record of forgotten streams, its number in the journal and its physical offset."""
+
+    record: ForgottenStreams
+    offset: int
+    physical_offset: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class _ForgottenRecord:
+    """Where a record of forgotten streams lies, and its first and last key."""
+
+    offset: int
+    physical_offset: PhysicalOffset
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class _ForgottenRecords:
+    """The records of forgotten streams among the first `end` of the journal."""
+
+    end: int = 0
+    records: Sequence[_ForgottenRecord] = ()
+
+
 @dataclass(slots=True)
 class _Memory:
     """The newest fitting record with a tag among the first `end` of the journal."""
@@ -97,6 +120,7 @@ class DecisionLookup:
         self._reader = reader
         self._unique_ids = UniqueIds()
         self._memories: OrderedDict[tuple[str, str], _Memory] = OrderedDict()
+        self._forgotten = _ForgottenRecords()
 
     def end(self) -> int:
         """Return how many records were ever written; unchanged: nothing was decided since."""
@@ -111,10 +135,12 @@ class DecisionLookup:
 
         For a user that is their own, or one without a user: made by a version that did not write
         any, or while the broker had no credentials. For a caller without a name it is anybody's.
+        If retention has forgotten the stream, it is a decision of which only the number is known.
         """
-        return self._decision(
+        found = self._decision(
             tag, f"for {user}", lambda found: not user or found.user in ("", user)
         )
+        return found or self._forgotten_decision(tag, user)
 
     def _decision(
         self, tag: str, kind: str, fits: Callable[[Decision], bool]
@@ -124,6 +150,45 @@ class DecisionLookup:
             return None
         assert isinstance(entry.record, Decision)
         return LoggedDecision(entry.record, entry.physical_offset)
+
+    def _forgotten_decision(self, tag: str, user: str) -> LoggedDecision | None:
+        """Return what is still known of a stream that was forgotten; None if it was not."""
+        try:
+            number = self._forgotten_number(tag, user)
+        except OffsetRangeError:
+            # A record's segment was just deleted; its keys were written again before that.
+            number = self._forgotten_number(tag, user)
+        if number is None:
+            return None
+        owner, name = map(unquote, tag.split("#"))
+        batch = BatchRef(owner, name, number)
+        decision = Decision(batch, run="", is_done=True, is_forgotten=True)
+        return LoggedDecision(decision, PhysicalOffset(0))
+
+    def _forgotten_number(self, tag: str, user: str) -> int | None:
+        """Return the number of the newest batch of a forgotten stream; None if it is none."""
+        start, end = self._reader.queue_range(BATCH_TOPIC, BATCH_QUEUE)
+        known = self._forgotten
+        if known.end > end:  # as in `_newest`
+            known = _ForgottenRecords()
+        found = self.forgotten(max(start, known.end), end)
+        # Their keys are not kept in memory: each call of a server may have a journal of its own.
+        records = [
+            *(each for each in known.records if each.offset >= start),
+            *(
+                _ForgottenRecord(each.offset, each.physical_offset, *each.record.bounds)
+                for each in found
+            ),
+        ]
+        self._forgotten = _ForgottenRecords(end, records)
+        keys = keys_for(tag, user)
+        numbers = []
+        for each in records:
+            if any(each.first <= key <= each.last for key in keys):
+                record = self._parsed(each.physical_offset)
+                assert isinstance(record, ForgottenStreams)
+                numbers.append(record.number(keys))
+        return max((number for number in numbers if number is not None), default=None)
 
     def attempt(self, attempt_id: str) -> BatchAttempt | None:
         """Return the attempt with this id, if it is one."""
@@ -148,26 +213,12 @@ class DecisionLookup:
         assert isinstance(entry.record, Delivered)
         return entry.record.offset
 
-    def carried(self, physical_offset: int) -> list[Batch]:
-        """Return copies of the newest record of each stream and level that lies before an offset.
-
-        Only those that may still be asked for: not of batches that can't come again and are done.
-        Records are copied as they are, by columns: a store that has seen a million owners carries
-        their records along in a second or two, once in the time that the log is kept.
-        """
-        start, end = self._reader.queue_range(BATCH_TOPIC, BATCH_QUEUE)
-        newest: dict[str, int] = {}
-        for frames in self._reader.frames(BATCH_TOPIC, BATCH_QUEUE, start, end):
-            newest |= _last_offsets(frames)
-        old = np.array([each for each in newest.values() if each < physical_offset], np.int64)
-        copies: list[Batch] = []
-        if len(old):
-            for frames in self._reader.frames(BATCH_TOPIC, BATCH_QUEUE, start, end):
-                offsets = frames.starts + (frames.origin or 0)
-                if offsets[0] >= physical_offset:
-                    break
-                copies += _copies(frames.select(np.isin(offsets, old)))
-        return copies
+    def forgotten(self, start: int, end: int) -> Iterator[LoggedForgotten]:
+        """Yield the records of forgotten streams among [start, end), the newest first."""
+        for offset, place in self._places(FORGOTTEN_TAG, start, end):
+            record = self._parsed(place)
+            if isinstance(record, ForgottenStreams):
+                yield LoggedForgotten(record, offset, place)
 
     def records(
         self, records: Sequence[JournalRecord], now_ms: int, store_host: bytes
@@ -205,17 +256,21 @@ class DecisionLookup:
 
     def _search(self, tag: str, start: int, end: int, fits: Fits) -> JournalEntry | None:
         """Return the newest fitting record with a tag among [start, end), from the end."""
+        for _, place in self._places(tag, start, end):
+            record = self._parsed(place)
+            # Tags of one hash may differ; only the record has the text.
+            if record is not None and record.tag == tag and fits(record):
+                return JournalEntry(record, place)
+        return None
+
+    def _places(self, tag: str, start: int, end: int) -> Iterator[tuple[int, PhysicalOffset]]:
+        """Yield offset and physical offset of records with a tag's hash, the newest first."""
         wanted = java_hash(tag)
         for stop in range(end, start, -_STRETCH_ENTRIES):
             begin = max(start, stop - _STRETCH_ENTRIES)
             entries = self._reader.entries(BATCH_TOPIC, BATCH_QUEUE, begin, stop)
             for row in np.flatnonzero(entries["tags_code"] == wanted)[::-1].tolist():
-                offset = PhysicalOffset(int(entries["physical_offset"][row]))
-                record = self._parsed(offset)
-                # Tags of one hash may differ; only the record has the text.
-                if record is not None and record.tag == tag and fits(record):
-                    return JournalEntry(record, offset)
-        return None
+                yield begin + row, PhysicalOffset(int(entries["physical_offset"][row]))
 
     def _parsed(self, offset: PhysicalOffset) -> JournalRecord | None:
         """Return the record at an offset; None, with a line in the log, if it makes no sense."""
@@ -227,35 +282,3 @@ class DecisionLookup:
             return None
         # A record that is found by a tag other than its own was not written by a broker.
         return record if stored.property_map.get(TAGS) == record.tag else None
-
-
-def _copies(frames: FrameBatch) -> list[Batch]:
-    """Return copies of those records that may still be asked for."""
-    # The two never stand in a text of these documents: JSON escapes the quotes there.
-    bodies = gather_spans(locate(frames).bodies)
-    is_done = pc.match_substring(bodies, '"kind":"done"')
-    is_over = pc.and_(is_done, pc.match_substring(bodies, '"keep":false'))
-    kept = frames.select(~is_over.to_numpy(zero_copy_only=False))
-    if not len(kept):
-        return []
-    fields = locate(kept)
-    to = Destinations.to_queue(BATCH_TOPIC, BATCH_QUEUE, len(kept))
-    return [Batch.of_copies(copy_records(fields, to, fields.properties, transaction=None), to)]
-
-
-def _last_offsets(frames: FrameBatch) -> dict[str, int]:
-    """Return the physical offset of the last record of each tag and user in a batch.
-
-    Attempts are left out: their tags, alone, have no `#`.
-    """
-    columns = property_columns(frames, [TAGS, PREPARED_BY])
-    tags = columns[TAGS]
-    rows = np.flatnonzero(pc.match_substring(tags, "#").fill_null(False))
-    if not len(rows):
-        return {}
-    named = pc.binary_join_element_wise(tags, columns[PREPARED_BY].fill_null(""), " ")
-    coded = pc.dictionary_encode(named.take(pa.array(rows)))
-    last = np.zeros(len(coded.dictionary), dtype=np.int64)
-    last[coded.indices.to_numpy()] = rows  # of several rows with one name, the last stays
-    offsets = frames.starts[last] + (frames.origin or 0)
-    return dict(zip(coded.dictionary.to_pylist(), offsets.tolist(), strict=True))

@@ -12,12 +12,13 @@ and Apache's broker keep them like any other. Bodies are JSON; TAGS says what th
                "fingerprint": f, "keep": true}                                          TAGS = o#n
 
     delivered {"kind": "delivered", "level": 3, "offset": 120}                      TAGS = delay#3
+    forgotten {"kind": "forgotten", "keys": k, "numbers": n}                    TAGS = ##forgotten
 
 `user` is who prepared the half messages (ownership.py), and then a property PREPARED_BY says it
 too; `fingerprint` tells a batch from another one with its number. Both are left out if they are
 empty, as in records of versions that did not know them. An attempt's id is made of 20 hexadecimal
-digits, the other tags have one `#`, and no owner's tag begins with `delay#`: the three kinds can't
-be mistaken for each other.
+digits, a stream's tag has one `#`, that of forgotten streams has two, and no owner's tag begins
+with `delay#`: the kinds can't be mistaken for each other.
 
 An attempt is written together with its first half messages, whose unique keys all begin with its
 id. A decision names half messages by their offsets. From the moment it is in the log the batch is
@@ -25,11 +26,13 @@ id. A decision names half messages by their offsets. From the moment it is in th
 process has to finish it, and nothing else of this batch or an earlier one ever will. `done` follows
 when all of it is visible. `since` is where the op queue stood before any of the half messages was
 there. (A half message is *settled*, not decided: op.py.) `delivered` says how far delayed messages
-of a level are delivered (delay/delivery.py).
+of a level are delivered (delay/delivery.py). `forgotten` keeps a few bytes each of streams that
+retention no longer carries along (forgotten.py).
 
 One owner's batches are decided in the order of their numbers, so the newest decision of an owner
-and name is all that must be known of its past. Retention carries it along while `keep` holds: a
-batch of an owner that can't come back need not be remembered once it is done.
+and name is all that must be known of its past. Retention carries it along while `keep` holds, for
+a time that is set (decision_retention.py): a batch of an owner that can't come back need not be
+remembered once it is done.
 
 decision_lookup.py finds these records and makes the messages to append.
 """
@@ -44,6 +47,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from broker_core.broker.transactions.forgotten import ForgottenStreams
 from broker_core.codec.properties.text import format_properties
 from broker_core.codec.property_names import KEYS, PREPARED_BY, TAGS, UNIQ_KEY
 from broker_core.errors import CorruptRecordError
@@ -76,7 +80,11 @@ class BatchAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A committed batch; `is_done` once all of it is visible, and then `ranges` are not needed."""
+    """A committed batch; `is_done` once all of it is visible, and then `ranges` are not needed.
+
+    `is_forgotten`: only the number is still known, of this batch or a later one (forgotten.py).
+    Such a decision is not in the log.
+    """
 
     batch: BatchRef
     run: str
@@ -86,6 +94,7 @@ class Decision:
     is_done: bool = False
     user: str = ""
     fingerprint: str = ""
+    is_forgotten: bool = False
 
     @property
     def tag(self) -> str:
@@ -145,7 +154,7 @@ class Delivered:
         return _json({"kind": "delivered", "level": self.level, "offset": self.offset})
 
 
-JournalRecord = BatchAttempt | Decision | Delivered
+JournalRecord = BatchAttempt | Decision | Delivered | ForgottenStreams
 _DELAY, _ESCAPED_DELAY = "delay", "%64elay"
 
 
@@ -173,7 +182,7 @@ def record_properties(record: JournalRecord, unique_key: str) -> bytes:
     if isinstance(record, Decision):
         keys.append(f"{record.tag}#{record.batch.number}")
     said = {UNIQ_KEY: unique_key, KEYS: " ".join(keys), TAGS: record.tag}
-    if not isinstance(record, Delivered) and record.user:
+    if isinstance(record, BatchAttempt | Decision) and record.user:
         said[PREPARED_BY] = record.user
     return format_properties(said)
 
@@ -184,6 +193,8 @@ def parse_body(body: bytes, physical_offset: int) -> JournalRecord:
         found: dict[str, Any] = json.loads(body)
         if found["kind"] == "delivered":
             return Delivered(int(found["level"]), int(found["offset"]))
+        if found["kind"] == "forgotten":
+            return ForgottenStreams.parse(found)
         batch = BatchRef(str(found["owner"]), str(found["name"]), int(found["batch"]))
         user = str(found.get("user", ""))
         if found["kind"] == "attempt":

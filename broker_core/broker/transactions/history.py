@@ -9,11 +9,14 @@ a Spark query with its checkpoint, repeats its last batch after a crash, and not
     n, other fingerprint   n                   another batch: a restored or copied checkpoint, or a
                                                plan that gives other rows each time
     n + 1 or more          n                   an older checkpoint against a newer store
+    forgotten, n or more   n                   one of these three, or a repeat: it can't be told
     before `previous`      n                   an older store against a newer checkpoint
 
-The last three are refused with the numbers; the caller can have the first two of them taken for a
-repeat or written (`conflict`), and the last one written by leaving `previous` out. Decisions of
-versions that knew no fingerprint, and callers that give none, are told by the number alone.
+The last four are refused with the numbers; the caller can have the first three of them taken for a
+repeat or written (`conflict`), and the last one written by leaving `previous` out. A forgotten
+stream (forgotten.py) goes on with the number after its newest, as if nothing had been forgotten.
+Decisions of versions that knew no fingerprint, and callers that give none, are told by the number
+alone.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 CONFLICTS = get_args(Conflict)
+MAX_TEXT_CHARS = 1024
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,19 @@ class CommitRequest:
         if self.conflict not in CONFLICTS:
             message = f"{self.conflict!r} is no answer to a conflict; choose from {CONFLICTS}."
             raise RequestError(message)
+        longest = max(len(self.run), len(self.fingerprint))
+        if longest > MAX_TEXT_CHARS:
+            # Retention carries both along for as long as the stream lives.
+            message = (
+                f"A run or fingerprint of {longest} characters is too long, {MAX_TEXT_CHARS} is "
+                "the limit. Nothing was written."
+            )
+            raise RequestError(message)
 
 
 def is_repeat(newest: Decision, batch: BatchRef, request: CommitRequest) -> bool:
     """Tell whether a commit asks again for what the newest decision of its stream decided."""
-    if newest.is_of(batch, request.fingerprint):
+    if newest.is_of(batch, request.fingerprint) and not newest.is_forgotten:
         if bool(newest.fingerprint) != bool(request.fingerprint):
             log.warning("event=repeat_by_number_alone batch=%r run=%s", str(batch), newest.run)
         return True
@@ -71,6 +83,8 @@ def require_history(newest: LoggedDecision | None, batch: BatchRef, request: Com
     if newest is not None and last is not None and last >= batch.number:
         if request.conflict == "write":
             return
+        if newest.decision.is_forgotten:
+            raise _forgotten(batch, last)
         run = f" by run {newest.decision.run}" if newest.decision.run else ""
         what = (
             f"another batch was committed under this number{run}"
@@ -84,13 +98,26 @@ def require_history(newest: LoggedDecision | None, batch: BatchRef, request: Com
         )
         raise BatchConflictError(message)
     # A version that wrote no fingerprints left no trace of empty batches: it tells of no gap.
-    is_told = newest is None or bool(newest.decision.fingerprint)
+    known = None if newest is None else newest.decision
+    is_told = known is None or bool(known.fingerprint) or known.is_forgotten
     if request.previous is not None and is_told and (last is None or last < request.previous):
-        known = "no batch of this stream" if last is None else f"batch {last} as the newest one"
+        found = "no batch of this stream" if last is None else f"batch {last} as the newest one"
         message = (
             f"{batch} is refused: batch {request.previous} comes before it, but the store has "
-            f"{known}. The store is older than the checkpoint: it was restored, replaced or lost "
+            f"{found}. The store is older than the checkpoint: it was restored, replaced or lost "
             "its end, and what was committed since is missing. Nothing was written. Accept the gap "
             "to go on without it."
         )
         raise BatchGapError(message)
+
+
+def _forgotten(batch: BatchRef, last: int) -> BatchConflictError:
+    """Return the error for a batch that was committed so long ago that no more is known of it."""
+    message = (
+        f"{batch} is refused: batch {last} is committed already, and that is all that is still "
+        "known of this stream. Its decision was forgotten after batchDecisionReservedTime, or "
+        "because there were more than batchDecisionCarryMax; so it can't be told whether this is "
+        "the same batch. Nothing was written. If it is the same batch, commit it as a repeat; if "
+        "its rows are new, commit it to be written, or under another name."
+    )
+    return BatchConflictError(message)

@@ -26,6 +26,7 @@ def batch_conflict(batch: object, checkpoint: str | None, reason: object) -> Wri
             "checkpoint": f" (checkpoint {checkpoint})" if checkpoint else "",
             "reason": shown(reason),
             "option": names.ON_CONFLICT,
+            "txn_id": names.TXN_ID,
         },
     )
 

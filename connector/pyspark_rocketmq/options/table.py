@@ -345,9 +345,10 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             parsers.choice("refuse", "repeat", "write"),
             "refuse",
             WRITE,
-            "What to do with a query's batch whose number is decided already, but for other rows, "
-            "as after a checkpoint was restored or copied. `refuse`: fail. `repeat`: leave it out. "
-            "`write`: write it. Set it for the run that gets past the conflict only.",
+            "What to do with a batch whose number is decided already, but for other rows, as after "
+            "a checkpoint was restored or copied, or so long ago that the broker has forgotten for "
+            "which. `refuse`: fail. `repeat`: leave it out. `write`: write it. Set it for the run "
+            "that gets past the conflict only.",
         ),
         Option(
             names.ALLOW_GAP,

@@ -27,8 +27,9 @@ committed, whatever `abort` is told later.
 A number is not enough to know a batch by. A checkpoint that was restored or copied gives a number
 that is decided to other rows, or goes on where the store has not been:
 
-- The fingerprint differs (fingerprint.py), or a later number is decided: BATCH_CONFLICT, unless
-  `onConflict` says what to do. Saves with a `txnId` have none: the id alone counts there.
+- The fingerprint differs (fingerprint.py), a later number is decided, or the broker has forgotten
+  all but the number: BATCH_CONFLICT, unless `onConflict` says what to do. Saves with a `txnId` have
+  no fingerprint: the id alone counts there.
 - A streaming sink commits every batch, empty ones too, so the one before must be decided: else
   BATCH_GAP, unless `allowGap`. Inside `foreachBatch` batches may be left out.
 - A second write of one run with an equal identity has other rows (written.py): WRITTEN_TWICE.

@@ -17,6 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker_core.broker.broker import EmbeddedBroker
+from broker_core.broker.transactions.decision_lookup import DecisionLookup
+from broker_core.broker.transactions.decision_records import stream_tag
+from broker_core.broker.transactions.forgotten import ForgottenStreams
 from broker_core.types import BatchRef
 from pyspark_rocketmq import client_cache
 from pyspark_rocketmq.errors import WriteError
@@ -430,6 +433,25 @@ def test_a_save_of_an_earlier_version_is_a_repeat(
 
     assert texts(broker) == ["a"]
     assert "an earlier version" in caplog.text
+    assert broker.transactions.check_back().waiting == 0
+
+
+@pytest.mark.parametrize(("choice", "expected"), [("repeat", []), ("write", ["a"])])
+def test_a_save_that_the_broker_has_forgotten_is_refused(
+    broker: EmbeddedBroker, choice: str, expected: list[str]
+) -> None:
+    batch = batch_identity(parse(broker, txnId="day-1"), "x", lambda _: None).batch
+    forgotten = ForgottenStreams.of_streams([stream_tag(batch)], [""], [batch.number])
+    broker.transactions._require_topics()
+    host = broker.writer.settings.store_host
+    broker.writer.append(DecisionLookup(broker.reader).records([forgotten], 0, host))
+
+    with pytest.raises(WriteError, match=r"BATCH_CONFLICT.*forgotten.*onConflict=write.*txnId"):
+        save(parse(broker, txnId="day-1"), {}, "a")
+    assert texts(broker) == []
+    save(parse(broker, txnId="day-1", onConflict=choice), {}, "a")
+
+    assert texts(broker) == expected
     assert broker.transactions.check_back().waiting == 0
 
 
