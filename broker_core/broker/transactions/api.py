@@ -229,7 +229,8 @@ class Transactions:
         """
         self._check_back.rescue(physical_offset)
         if not is_locked:
-            DecisionRetention(self._tools).carry(physical_offset)
+            retention = DecisionRetention(self._tools, self._commits.finish)
+            retention.carry(physical_offset, self._check_back.open_attempts(physical_offset))
 
     # Single messages
 

@@ -57,7 +57,7 @@ from broker_core.codec.property_names import (
     UNIQ_KEY,
 )
 from broker_core.store.batch import Batch
-from broker_core.types import CheckBackReport
+from broker_core.types import CheckBackReport, PhysicalOffset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from broker_core.broker.transactions.commit import BatchCommits
     from broker_core.broker.transactions.decision_lookup import LoggedAttempt
     from broker_core.broker.transactions.decision_records import BatchAttempt
-    from broker_core.broker.transactions.settle import Guard
     from broker_core.broker.transactions.tools import BatchTools
     from broker_core.codec.frames import FrameBatch
     from broker_core.store.reader import StoreReader
@@ -101,6 +100,16 @@ class _Listing:
     listing: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class _Look:
+    """What a round was planned from: time, ends of half queue and journal, settled ones."""
+
+    now_ms: int
+    half_end: int
+    journal_end: int
+    settled: NDArray[np.int64]
+
+
 class CheckBack:
     """Rounds over the open half messages of one store. Not thread-safe."""
 
@@ -130,11 +139,12 @@ class CheckBack:
         ops = self._listing(progress.op_offset)
         first = max(start, progress.half_offset)
         names = _Names()
+        look = _Look(now_ms, end, self._journal.end(), ops.listed)
         halves = self._open_halves(open_offsets(first, end, ops.listed), ops.listed, names)
         room = [self._room(*producer) for producer in names.producers]
         steps = plan(halves, now_ms, self._policy, room)
         done = np.zeros(len(halves), dtype=np.bool_)
-        for step, action in self._actions().items():
+        for step, action in self._actions(look).items():
             rows = np.flatnonzero(steps == step)
             if len(rows):
                 count = action(halves.offsets[rows])
@@ -170,6 +180,29 @@ class CheckBack:
         self._finish(committed)
         for _ in self._settle(single, partial(self._put_back, checks=0)):
             pass
+
+    def open_attempts(self, physical_offset: int) -> list[PhysicalOffset]:
+        """Return where attempts lie, before an offset of the log, of open half messages behind it.
+
+        An attempt's id must stay its user's for as long as a half message has it.
+        """
+        progress = read_progress(self._reader)
+        start, end = self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)
+        first = max(start, progress.half_offset)
+        entries = self._reader.entries(HALF_TOPIC, HALF_QUEUE, first, max(first, end))
+        first += int(np.searchsorted(entries["physical_offset"], physical_offset))
+        ids: set[str] = set()
+        for frames in self._settler.frames(
+            open_offsets(first, end, self._listing(progress.op_offset).listed)
+        ):
+            keys = property_columns(frames, [UNIQ_KEY])[UNIQ_KEY]
+            ids.update(pc.unique(_attempt_ids(keys)).drop_null().to_pylist())
+        found = (self._journal.logged_attempt(attempt_id) for attempt_id in sorted(ids))
+        return sorted(
+            each.physical_offset
+            for each in found
+            if each is not None and each.physical_offset < physical_offset
+        )
 
     # Looking
 
@@ -258,12 +291,12 @@ class CheckBack:
 
     # Doing
 
-    def _actions(self) -> Mapping[Step, Action]:
+    def _actions(self, look: _Look) -> Mapping[Step, Action]:
         return {
             Step.FINISH: self._finish,
-            Step.ROLL_BACK: self._roll_back,
+            Step.ROLL_BACK: partial(self._roll_back, look),
             Step.ASK: self._ask_about,
-            Step.GIVE_UP: self._give_up,
+            Step.GIVE_UP: partial(self._give_up, look),
         }
 
     def _finish(self, offsets: NDArray[np.int64]) -> int:
@@ -278,15 +311,15 @@ class CheckBack:
                     self._commits.finish(found)
         return len(offsets)
 
-    def _roll_back(self, offsets: NDArray[np.int64]) -> int:
+    def _roll_back(self, look: _Look, offsets: NDArray[np.int64]) -> int:
         """Settle half messages without a copy."""
-        # Decisions are final: nothing can make these part of a batch any more. So no guard.
-        return sum(count for count, _ in self._settle(offsets, lambda _: []))
+        guard = partial(self._require_planned, look, Step.ROLL_BACK)
+        return sum(count for count, _ in self._settle(offsets, lambda _: [], guard))
 
-    def _give_up(self, offsets: NDArray[np.int64]) -> int:
+    def _give_up(self, look: _Look, offsets: NDArray[np.int64]) -> int:
         """Copy half messages to the discard topic."""
         log.warning("event=half_messages_given_up count=%d", len(offsets))
-        guard = partial(self._require_journal_end, self._journal.end())
+        guard = partial(self._require_planned, look, Step.GIVE_UP)
         return sum(count for count, _ in self._settle(offsets, self._discarded, guard))
 
     def _discarded(self, offsets: NDArray[np.int64]) -> list[Batch]:
@@ -295,9 +328,21 @@ class CheckBack:
             for frames in self._settler.frames(offsets)
         ]
 
-    def _require_journal_end(self, end: int) -> None:
-        """Raise SettledElsewhereError if a batch was decided since. Runs under the store's lock."""
-        if self._journal.end() != end:
+    def _require_planned(self, look: _Look, step: Step, offsets: NDArray[np.int64]) -> None:
+        """Raise SettledElsewhereError unless a step is still the plan. Runs under the store's lock.
+
+        Since the look a batch may have been decided with half messages that were to be dropped
+        (history.py, `conflict`), or more was prepared for one that seemed given up. Only what came
+        since is read, so that a busy store does not keep a round from its end.
+        """
+        end = self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)[1]
+        if (end, self._journal.end()) == (look.half_end, look.journal_end):
+            return
+        names = _Names()
+        fresh = np.arange(look.half_end, end, dtype=np.int64)
+        halves = self._open_halves(np.concatenate([offsets, fresh]), look.settled, names)
+        steps = plan(halves, look.now_ms, self._policy, [0] * len(names.producers))
+        if (steps[: len(offsets)] != step).any():
             raise SettledElsewhereError
 
     def _ask_about(self, offsets: NDArray[np.int64]) -> int:
@@ -321,7 +366,7 @@ class CheckBack:
         self,
         offsets: NDArray[np.int64],
         copies: Callable[[NDArray[np.int64]], list[Batch]],
-        guard: Guard | None = None,
+        guard: Callable[[NDArray[np.int64]], None] | None = None,
     ) -> Iterator[tuple[int, AppendResult]]:
         """Settle half messages with copies; yield after each append how many, and where it lies.
 
@@ -332,7 +377,8 @@ class CheckBack:
         for portion in self._settler.split(offsets):
             settlement = self._settler.settlement(portion, copies(portion))
             try:
-                placed = self._settler.settle(settlement, settled, guard=guard)
+                check = None if guard is None else partial(guard, portion)
+                placed = self._settler.settle(settlement, settled, guard=check)
             except SettledElsewhereError:
                 return
             yield len(portion), placed

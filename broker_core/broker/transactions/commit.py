@@ -43,9 +43,13 @@ from broker_core.broker.transactions.half_blocks import (
     block_bytes,
     blocks_of,
 )
-from broker_core.broker.transactions.history import is_repeat, require_history
+from broker_core.broker.transactions.history import (
+    is_repeat,
+    require_history,
+    require_no_conflict,
+)
 from broker_core.broker.transactions.op import SettledHalves
-from broker_core.broker.transactions.ownership import Claims, check_attempt, check_batch
+from broker_core.broker.transactions.ownership import Claim, Claims, check_attempt, check_batch
 from broker_core.broker.transactions.settle import SettledElsewhereError
 from broker_core.codec.property_names import HALF_TOPIC
 from broker_core.errors import (
@@ -169,6 +173,12 @@ class BatchCommits:
             require_history(newest, batch, request)
             wanted = wanted or self._wanted(batch, receipts, request, caller)
             own = self._journal.decision(tag, wanted.user)
+            # The newest may be another's, if the caller or the other has no name: then what the
+            # user of these half messages has decided counts too.
+            if own is not None and is_repeat(own.decision, batch, request):
+                self._repeat(own, self._brought(batch, receipts, caller), flush)
+                return BatchOutcome(is_repeat=True, run=own.decision.run)
+            require_no_conflict(own, batch, request)
             if own is not None and not own.decision.is_done:
                 # An earlier batch comes first: the newest decision must be all that is open.
                 self.finish(own, flush=flush)
@@ -200,17 +210,15 @@ class BatchCommits:
             fingerprint=request.fingerprint,
         )
 
-    def _brought(
-        self, batch: BatchRef, receipts: Sequence[Receipt], caller: Caller
-    ) -> NDArray[np.int64]:
+    def _brought(self, batch: BatchRef, receipts: Sequence[Receipt], caller: Caller) -> Claim:
         """Return the half messages that a repeat brought along, nothing if they are not there.
 
         Those that it was decided with may be gone with the log; the answer is the same.
         """
         try:
-            return self._claims.claim(batch, receipts, caller).offsets
+            return self._claims.claim(batch, receipts, caller)
         except UnknownTransactionError:
-            return np.zeros(0, dtype=np.int64)
+            return Claim(np.zeros(0, dtype=np.int64), caller.user)
 
     def _decide(self, wanted: Decision, known: _Known, caller: Caller, flush: str | None) -> None:
         """Append the decision with the first copies and ops of what it names, then the rest.
@@ -226,9 +234,9 @@ class BatchCommits:
             done = self._records(replace(wanted, is_done=True))
             self._writer.append(done, flush=flush, guard=guard)
             return
-        # Once without the lock, to be refused before the copies are made, and once under it.
-        self._require_open(wanted, named, settled)
         guard = partial(self._require_decidable, wanted, named, settled, known, caller)
+        # Once without the lock, to be refused before the copies are made, and once under it.
+        guard()
         with closing(self._settler.commits(named)) as settlements:
             first = next(settlements)
             placed = self._settler.settle(
@@ -255,13 +263,19 @@ class BatchCommits:
         known: _Known,
         caller: Caller,
     ) -> None:
-        """Raise unless a batch may be decided now. Runs under the store's lock."""
+        """Raise unless a batch may be decided now.
+
+        A decision that came since is looked for after the half messages, and told before them: it
+        may be what has settled them, and then the batch is a repeat.
+        """
         settled.refresh()
-        self._require_open(wanted, named, settled)
+        refusal = self._refusal(wanted, named, settled)
         self._require_newest(wanted.tag, known, wanted.user, caller)
+        if refusal is not None:
+            raise refusal
 
     def _require_newest(self, tag: str, known: _Known, user: str, caller: Caller) -> None:
-        """Raise SettledElsewhereError if a decision came since. Runs under the store's lock."""
+        """Raise SettledElsewhereError if a decision came since."""
         found = (
             self._journal.decision_for(tag, caller.user),
             self._journal.decision(tag, user),
@@ -269,21 +283,22 @@ class BatchCommits:
         if found != known:
             raise SettledElsewhereError
 
-    def _require_open(
+    def _refusal(
         self, wanted: Decision, named: NDArray[np.int64], settled: SettledHalves
-    ) -> None:
-        """Raise unless all half messages that are named are open."""
+    ) -> IllegalTransitionError | None:
+        """Return the error for a batch of which a half message is not open; None if all are."""
         # Apache's check-back puts a half message back as a copy and writes no op message for the
         # original: only its progress tells that it has taken over what lies before. So does ours
         # where it has come further since `settled` was made.
         is_settled = settled.are_settled(named) | (named < self._tools.progress().half_offset)
-        if is_settled.any():
-            message = (
-                f"{wanted.batch} can't be committed: {int(is_settled.sum())} of its {len(named)} "
-                "half messages have been rolled back since, the first of them number "
-                f"{int(named[is_settled.argmax()])}. Nothing of it is visible; prepare it again."
-            )
-            raise IllegalTransitionError(message)
+        if not is_settled.any():
+            return None
+        message = (
+            f"{wanted.batch} can't be committed: {int(is_settled.sum())} of its {len(named)} half "
+            "messages have been rolled back since, the first of them number "
+            f"{int(named[is_settled.argmax()])}. Nothing of it is visible; prepare it again."
+        )
+        return IllegalTransitionError(message)
 
     # Finish
 
@@ -381,9 +396,10 @@ class BatchCommits:
         while True:
             newest = self._journal.decision_for(tag, caller.user)
             own = self._journal.decision(tag, claim.owner)
-            if newest is not None and newest.decision.supersedes(batch):
-                self._repeat(newest, claim.offsets, flush)
-                return
+            for found in (newest, own):
+                if found is not None and found.decision.supersedes(batch):
+                    self._repeat(found, claim, flush)
+                    return
             guard = partial(self._require_newest, tag, (newest, own), claim.owner, caller)
             try:
                 self.roll_back(claim.offsets, self._tools.settled(), flush=flush, guard=guard)
@@ -391,17 +407,29 @@ class BatchCommits:
                 continue
             return
 
-    def _repeat(self, found: LoggedDecision, brought: NDArray[np.int64], flush: str | None) -> None:
+    def _repeat(self, found: LoggedDecision, brought: Claim, flush: str | None) -> None:
         """Finish a batch that is decided already, and roll back what is not of it."""
         if not found.decision.is_done:
             self.finish(found, flush=flush)
-        # A decision settles all that it names, so what has no op by now is not of it.
+        tag = found.decision.tag
         while True:
+            # The user of what was brought along may have a decision of their own that names it.
+            own = self._journal.decision(tag, brought.owner)
+            if own is not None and not own.decision.is_done:
+                self.finish(own, flush=flush)
+                continue
+            # A decision settles all that it names, so what has no op by now is of none.
+            guard = partial(self._require_own, tag, own, brought.owner)
             try:
-                self.roll_back(brought, self._tools.settled(), flush=flush)
+                self.roll_back(brought.offsets, self._tools.settled(), flush=flush, guard=guard)
             except SettledElsewhereError:
                 continue
             return
+
+    def _require_own(self, tag: str, known: LoggedDecision | None, user: str) -> None:
+        """Raise SettledElsewhereError if a user decided since. Runs under the store's lock."""
+        if self._journal.decision(tag, user) != known:
+            raise SettledElsewhereError
 
     def roll_back(
         self,

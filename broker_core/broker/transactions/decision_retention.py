@@ -8,8 +8,8 @@ Invariants.
 
 1. Before a segment is deleted, the newest decision of each stream in it is copied behind it, or
    the stream is noted as forgotten (forgotten.py), or nobody will ask for it again (`keep` False,
-   and done). Decisions that are not done, and how far delayed messages are delivered, are always
-   copied.
+   and done). Decisions that are not done are finished first. How far delayed messages are
+   delivered, and attempts that still have open half messages, are always copied.
 2. A copy is never the newest of a stream that was decided since: under the lock, the append looks
    at all that came to the journal behind what was read, and fails if one of the tags is there.
 3. Copies and forgotten streams are one append, whole or not at all. (Beyond 262,144 forgotten
@@ -47,7 +47,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -68,11 +68,13 @@ from broker_core.codec.message_batch import Destinations
 from broker_core.codec.property_names import BATCH_TOPIC, PREPARED_BY, TAGS
 from broker_core.codec.record_copy import copy_records
 from broker_core.codec.spans import gather_spans
+from broker_core.errors import OffsetRangeError
 from broker_core.store.batch import Batch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from broker_core.broker.transactions.decision_lookup import LoggedDecision
     from broker_core.broker.transactions.tools import BatchTools
     from broker_core.codec.frames import FrameBatch
     from broker_core.store.queue.ext import ConsumeQueueExt
@@ -97,6 +99,8 @@ _SCHEMA = pa.schema(
     ]
 )
 log = logging.getLogger(__name__)
+Finish = Callable[["LoggedDecision"], None]
+"""Makes all that a decision names visible, and notes that it is done."""
 
 
 @dataclass(frozen=True)
@@ -117,19 +121,21 @@ class _Kept:
 class DecisionRetention:
     """Carries the decisions of one store along, and forgets streams. Not thread-safe."""
 
-    def __init__(self, tools: BatchTools) -> None:
+    def __init__(self, tools: BatchTools, finish: Finish) -> None:
+        self._finish = finish
         self._reader = tools.reader
         self._writer = tools.writer
         self._journal = tools.journal
         self._clock_ms = tools.clock_ms
 
-    def carry(self, physical_offset: int) -> None:
+    def carry(self, physical_offset: int, attempts: Sequence[int] = ()) -> None:
         """Append again what is needed of the journal before an offset of the log.
 
-        Returns when it is durable. Not to be called under the store's lock, which it takes once.
+        `attempts` are the physical offsets of records of attempts that are needed too. Returns when
+        it is durable. Not to be called under the store's lock, which it takes once.
         """
         while True:
-            kept = self._plan(physical_offset)
+            kept = self._plan(physical_offset, attempts)
             try:
                 self._append(kept)
             except SettledElsewhereError:
@@ -145,11 +151,13 @@ class DecisionRetention:
 
     # Planning
 
-    def _plan(self, before: int) -> _Kept:
+    def _plan(self, before: int, attempts: Sequence[int]) -> _Kept:
         """Return what must outlive the log before a physical offset."""
         start, end = self._reader.queue_range(BATCH_TOPIC, BATCH_QUEUE)
         stop = start + bisect_left(range(start, end), before, key=self._place)
         found = self._newest(start, stop, end)
+        if self._finish_all(found, before):
+            return self._plan(before, attempts)
         settings = self._writer.settings
         oldest_ms = self._clock_ms() - settings.batch_decision_reserved_hours * _HOUR_MS
         newest = NewestDecisions(
@@ -166,10 +174,34 @@ class DecisionRetention:
         return _Kept(
             start,
             end,
-            carried["place"].to_numpy(),
+            np.union1d(carried["place"].to_numpy(), np.array(attempts, dtype=np.int64)),
             _hashes(carried),
             ForgottenStreams.join([streams, *earlier]),
         )
+
+    def _finish_all(self, found: pa.Table, before: int) -> bool:
+        """Finish the decisions that go and are not done; tell whether there were any.
+
+        The op messages of their half messages may go with them, and without those it could not be
+        told any more what was visible already.
+        """
+        lasting = found.filter(
+            pc.and_(pc.equal(found["state"], int(State.LASTING)), pc.less(found["place"], before))
+        )
+        has_any = False
+        for tag, user in zip(lasting["tag"].to_pylist(), lasting["user"].to_pylist(), strict=True):
+            newest = self._journal.decision(tag, user)
+            if newest is None or newest.decision.is_done:
+                continue
+            try:
+                self._finish(newest)
+            except OffsetRangeError as error:
+                # It names what the half queue never held: damage, which must not stop retention.
+                batch = newest.decision.batch
+                log.warning("event=decision_not_finished batch=%s error=%s", batch, error)
+                continue
+            has_any = True
+        return has_any
 
     def _place(self, number: int) -> int:
         """Return the physical offset of a record of the journal."""

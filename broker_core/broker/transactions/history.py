@@ -79,29 +79,17 @@ def is_repeat(newest: Decision, batch: BatchRef, request: CommitRequest) -> bool
 
 def require_history(newest: LoggedDecision | None, batch: BatchRef, request: CommitRequest) -> None:
     """Raise unless a batch that is no repeat may follow the newest decision of its stream."""
-    last = None if newest is None else newest.decision.batch.number
-    if newest is not None and last is not None and last >= batch.number:
-        if request.conflict == "write":
-            return
-        if newest.decision.is_forgotten:
-            raise _forgotten(batch, last)
-        run = f" by run {newest.decision.run}" if newest.decision.run else ""
-        what = (
-            f"another batch was committed under this number{run}"
-            if last == batch.number
-            else f"batch {last} is committed already{run}"
-        )
-        message = (
-            f"{batch} is refused: {what}. The checkpoint is older than the store, a copy of "
-            "another query's, or two runs overlap. Nothing was written. If it is the same batch, "
-            "commit it as a repeat; if its rows are new, commit it to be written."
-        )
-        raise BatchConflictError(message)
-    # A version that wrote no fingerprints left no trace of empty batches: it tells of no gap.
+    require_no_conflict(newest, batch, request)
     known = None if newest is None else newest.decision
+    # A version that wrote no fingerprints left no trace of empty batches: it tells of no gap.
     is_told = known is None or bool(known.fingerprint) or known.is_forgotten
-    if request.previous is not None and is_told and (last is None or last < request.previous):
-        found = "no batch of this stream" if last is None else f"batch {last} as the newest one"
+    is_gap = known is None or (request.previous or 0) > known.batch.number
+    if request.previous is not None and is_told and is_gap:
+        found = (
+            "no batch of this stream"
+            if known is None
+            else f"batch {known.batch.number} as the newest one"
+        )
         message = (
             f"{batch} is refused: batch {request.previous} comes before it, but the store has "
             f"{found}. The store is older than the checkpoint: it was restored, replaced or lost "
@@ -109,6 +97,29 @@ def require_history(newest: LoggedDecision | None, batch: BatchRef, request: Com
             "to go on without it."
         )
         raise BatchGapError(message)
+
+
+def require_no_conflict(
+    found: LoggedDecision | None, batch: BatchRef, request: CommitRequest
+) -> None:
+    """Raise if a decision has the number of a batch that is no repeat of it, or a later one."""
+    if found is None or found.decision.batch.number < batch.number or request.conflict == "write":
+        return
+    last = found.decision.batch.number
+    if found.decision.is_forgotten:
+        raise _forgotten(batch, last)
+    run = f" by run {found.decision.run}" if found.decision.run else ""
+    what = (
+        f"another batch was committed under this number{run}"
+        if last == batch.number
+        else f"batch {last} is committed already{run}"
+    )
+    message = (
+        f"{batch} is refused: {what}. The checkpoint is older than the store, a copy of another "
+        "query's, or two runs overlap. Nothing was written. If it is the same batch, commit it as "
+        "a repeat; if its rows are new, commit it to be written."
+    )
+    raise BatchConflictError(message)
 
 
 def _forgotten(batch: BatchRef, last: int) -> BatchConflictError:

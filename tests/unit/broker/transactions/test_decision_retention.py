@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,11 +111,11 @@ def test_nothing_is_planned_or_read_under_the_lock(
         with broker.writer.turn("look"):
             turns.append("taken")
 
-    def plan(self: DecisionRetention, before: int) -> object:
+    def plan(self: DecisionRetention, before: int, attempts: Sequence[int]) -> object:
         other = threading.Thread(target=take_turn)
         other.start()
         other.join(timeout=30)
-        return original(self, before)
+        return original(self, before, attempts)
 
     original = DecisionRetention._plan
     monkeypatch.setattr(DecisionRetention, "_plan", plan)
@@ -134,7 +134,7 @@ def test_delays_and_decisions_that_are_not_done_are_always_carried_along(
     nothing = {"batchDecisionCarryMax": 0, "batchDecisionReservedTime": 0}
     with open_with(tmp_path / "store", clock, nothing) as broker:
         broker.create_topic("t", queues=1)
-        # Rescue finishes what it finds; this one names nothing that it could find.
+        # What can be finished is; this one names what the half queue never held.
         journal(broker, Delivered(3, 120), Decision(BATCH, "r", ((7, 9),)))
         clock.advance(HOUR_MS)
 
