@@ -83,7 +83,7 @@ def require_history(newest: LoggedDecision | None, batch: BatchRef, request: Com
     known = None if newest is None else newest.decision
     # A version that wrote no fingerprints left no trace of empty batches: it tells of no gap.
     is_told = known is None or bool(known.fingerprint) or known.is_forgotten
-    is_gap = known is None or (request.previous or 0) > known.batch.number
+    is_gap = known is None or known.batch.number < min(request.previous or 0, batch.number)
     if request.previous is not None and is_told and is_gap:
         found = (
             "no batch of this stream"
