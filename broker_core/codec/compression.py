@@ -11,6 +11,7 @@ it is inflated; we do: a body over MAX_INFLATED_BYTES (64 MiB) is refused, not s
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import Literal
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from broker_core.codec.layout import COMPRESSION_MASK, COMPRESSION_SHIFT, SysFla
 Compression = Literal["none", "zlib", "lz4", "zstd"]
 
 MAX_INFLATED_BYTES = 64 * 1024 * 1024
+_CHUNK_BYTES = 1 << 20
 
 _FLAGS: dict[Compression, int] = {
     "none": 0,
@@ -73,6 +75,40 @@ def decompress(body: bytes, sys_flag: int, limit: int = MAX_INFLATED_BYTES) -> b
         message = f"a {compression} body of {len(body)} bytes inflates to more than {limit} bytes"
         raise InflateError(message)
     return found
+
+
+def require_inflatable(body: bytes, sys_flag: int, limit: int = MAX_INFLATED_BYTES) -> None:
+    """Raise InflateError if `decompress` would; takes 1 MiB, whatever a body grows to."""
+    compression = compression_of(sys_flag)
+    if compression == "none":
+        return
+    grown = 0
+    try:
+        for size in _chunk_sizes(body, compression):
+            grown += size
+            if grown > limit:
+                message = f"a {compression} body of {len(body)} bytes inflates to more than {limit}"
+                raise InflateError(message)
+    except (zlib.error, pa.ArrowException, OSError) as error:
+        message = f"{len(body)} bytes are not a whole {compression} stream ({error})"
+        raise InflateError(message) from error
+
+
+def _chunk_sizes(body: bytes, compression: Compression) -> Iterator[int]:
+    """Inflate a body chunk by chunk; yield how long each is."""
+    if compression != "zlib":
+        with pa.CompressedInputStream(pa.BufferReader(body), compression) as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                yield len(chunk)
+        return
+    inflater, left = zlib.decompressobj(), body
+    while not inflater.eof:
+        chunk = inflater.decompress(left, _CHUNK_BYTES)
+        left = inflater.unconsumed_tail
+        if not chunk and not left:
+            message = "it ends early"
+            raise zlib.error(message)
+        yield len(chunk)
 
 
 def _zlib(body: bytes, limit: int) -> bytes:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from broker_core.broker.admission.door import CLIENT_FLAGS, illegal_body, illegal_flags
 from broker_core.broker.admission.properties import refuse_own_in
 from broker_core.codec import layout
+from broker_core.codec.compression import InflateError, require_inflatable
 from broker_core.codec.decode import property_columns
 from broker_core.codec.encode import EncodedRecords
 from broker_core.codec.fields import RecordFields, locate
@@ -29,7 +30,7 @@ from broker_core.codec.hosts import is_v6
 from broker_core.codec.message_batch import Destinations
 from broker_core.codec.property_names import REAL_TOPIC, SCHEDULE_TOPIC
 from broker_core.codec.spans import gather_spans, sliding, starts_of
-from broker_core.errors import CorruptRecordError, RequestError
+from broker_core.errors import CorruptRecordError, IllegalMessageError, RequestError
 from broker_core.jit import availability
 from broker_core.store.batch import Batch
 
@@ -143,6 +144,15 @@ def _check_bodies(fields: RecordFields, limit: int) -> None:
     if wrong.any():
         row = int(wrong.argmax())
         raise illegal_body(row, int(lengths[row]), limit)
+    # One by one, as they were compressed: no kernel inflates many.
+    for row in np.flatnonzero(fields.sys_flags & layout.SysFlag.COMPRESSED).tolist():
+        start, end = int(fields.bodies.starts[row]), int(fields.bodies.ends[row])
+        try:
+            require_inflatable(fields.data[start:end].tobytes(), int(fields.sys_flags[row]))
+        except InflateError as error:
+            # Every reader of the topic would fail at it.
+            message = f"Message {row} of the request can't be read: {error}. Nothing was written."
+            raise IllegalMessageError(message) from error
 
 
 def _destinations(fields: RecordFields) -> Destinations:

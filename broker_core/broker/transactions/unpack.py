@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.compute as pc
 
 from broker_core.broker.transactions.half import read_halves
 from broker_core.broker.transactions.half_blocks import BLOCK_BYTES
@@ -26,7 +27,8 @@ from broker_core.codec.fields import RecordFields, locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
 from broker_core.codec.message_batch import Destinations
-from broker_core.codec.property_names import HALF_BLOCK
+from broker_core.codec.properties.search import find_values
+from broker_core.codec.property_names import HALF_BLOCK, REAL_TOPIC, SCHEDULE_TOPIC
 from broker_core.codec.record_copy import store_time_at
 from broker_core.codec.scan import chain
 from broker_core.codec.spans import Spans, gather_spans, sliding
@@ -102,12 +104,30 @@ def visible_copies(frames: FrameBatch) -> Iterator[VisibleCopies]:
 
 
 def topics_of_halves(frames: FrameBatch) -> set[str]:
-    """Return the topics that half messages are for, of blocks those of every message they hold."""
+    """Return the topics that half messages are for, of blocks those of every message they hold.
+
+    Of delayed ones those that they are delivered to.
+    """
     found: set[str] = set()
     for copies in visible_copies(frames):
         to = copies.destinations
         found |= {to.topics[code] for code in np.unique(to.topic_codes).tolist()}
+        if SCHEDULE_TOPIC in found:
+            found.remove(SCHEDULE_TOPIC)
+            found |= _delayed_topics(copies)
     return found
+
+
+def _delayed_topics(copies: VisibleCopies) -> set[str]:
+    """Return where the delayed messages among copies are delivered to."""
+    records, to = copies.records, copies.destinations
+    is_delayed = np.array([topic == SCHEDULE_TOPIC for topic in to.topics])[to.topic_codes]
+    rows = np.flatnonzero(is_delayed)
+    lengths = copies.properties_lengths[rows].astype(np.int64)
+    ends = records.starts[rows] + records.sizes[rows]
+    (topics,) = find_values(Spans(records.buffer, ends - lengths, lengths), [REAL_TOPIC])
+    texts = pc.unique(gather_spans(topics)).to_pylist()
+    return {text.decode("utf-8", "replace") for text in texts}
 
 
 def _counts(frames: FrameBatch) -> NDArray[np.int64]:

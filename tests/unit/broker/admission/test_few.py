@@ -51,7 +51,7 @@ def messages(draw: st.DrawFn) -> Record:
         draw(st.binary(min_size=1, max_size=40)),
         draw(st.sampled_from([text, text[:-1], text + b"odd", b"\xff" + text])),
         flag=draw(st.integers(0, 3)),
-        sys_flag=draw(st.sampled_from([0, int(SysFlag.MULTI_TAGS), int(SysFlag.COMPRESSED)])),
+        sys_flag=draw(st.sampled_from([0, int(SysFlag.MULTI_TAGS)])),
         born_timestamp=draw(st.integers(0, 1 << 40)),
         born_host=bytes(8),
         store_host=b"\xee" * 8,
@@ -136,11 +136,12 @@ def test_bytes_that_columns_refuse_are_not_admitted_one_by_one(
         replace(GOOD, body=b""),
         replace(GOOD, crc=1),
         replace(GOOD, sys_flag=int(SysFlag.PREPARED)),
+        replace(GOOD, sys_flag=int(SysFlag.COMPRESSED)),
         replace(GOOD, topic="SCHEDULE_TOPIC_XXXX"),
         replace(GOOD, topic="RMQ_SYS_TRANS_HALF_TOPIC"),
         b"\0" * 20,
     ],
-    ids=["v2", "empty", "crc", "flags", "scheduled", "half", "short"],
+    ids=["v2", "empty", "crc", "flags", "compressed", "scheduled", "half", "short"],
 )
 def test_what_is_not_plain_is_left_to_columns(
     broker: EmbeddedBroker, record: Record | bytes

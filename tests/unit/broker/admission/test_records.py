@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from broker_core.errors import BrokerError, IllegalMessageError, RequestError, T
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
+BOMB = zlib.compress(bytes((64 << 20) + 1))
 GOOD = Record("t", 1, 0, 0, b"body", b"TAGS\x01A\x02", born_timestamp=5)
 
 
@@ -80,6 +82,10 @@ def test_requests_are_joined_in_order(broker: EmbeddedBroker) -> None:
         (replace(GOOD, born_host=bytes(20)), RequestError, "system flags 0x10"),
         (replace(GOOD, store_host=bytes(20)), RequestError, "system flags 0x20"),
         (replace(GOOD, crc=7), RequestError, "are no record"),
+        (replace(GOOD, sys_flag=0x1), IllegalMessageError, "not a whole zlib stream"),
+        (replace(GOOD, sys_flag=0x101), IllegalMessageError, "not a whole lz4 stream"),
+        (replace(GOOD, sys_flag=0x401), IllegalMessageError, "type 4 is unknown"),
+        (replace(GOOD, sys_flag=0x1, body=BOMB), IllegalMessageError, "more than 67108864"),
         (replace(GOOD, topic="RMQ_SYS_TRANS_HALF_TOPIC"), RequestError, "can't append"),
         (replace(GOOD, topic="RMQ_SYS_TRANS_OP_HALF_TOPIC"), RequestError, "can't append"),
         (replace(GOOD, topic="SCHEDULE_TOPIC_XXXX"), RequestError, "where it belongs"),
