@@ -37,23 +37,32 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from broker_core.broker.admission.records import admit
 from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.property_names import UNIQ_KEY
 from broker_core.codec.record import Record, decode_record
-from broker_core.errors import CorruptRecordError, OffsetRangeError, UnavailableError
+from broker_core.codec.spans import starts_of
+from broker_core.errors import (
+    CorruptRecordError,
+    OffsetRangeError,
+    RequestError,
+    UnavailableError,
+)
 from broker_core.types import AppendResult, PhysicalOffset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.broker.admission.records import Records
+    from broker_core.broker.transactions.ownership import Permit
+    from broker_core.codec.fields import RecordFields
     from broker_core.service.broker_pool import BrokerPool
     from broker_core.store.reader import StoreReader
 
@@ -164,10 +173,12 @@ class AppendDedup:
         wait_s: float | None = None,
         *,
         user: str = "",
+        permit: Permit | None = None,
     ) -> AppendResult:
         """Append unless it was done; return where the messages lie.
 
-        `wait_s` is how long to wait for an earlier attempt that is under way.
+        `wait_s` is how long to wait for an earlier attempt that is under way. `permit` is asked
+        before the log is: the answer to a retry tells of messages in it.
         """
         name, key = attempt.name, (user, attempt.name)
         while True:
@@ -188,7 +199,7 @@ class AppendDedup:
         # the next attempt tries again.
         try:
             is_new = never_came or not attempt.is_retry
-            found = None if is_new else self._found(records)
+            found = None if is_new else self._found(records, permit)
             result = append() if found is None else found
             self._remember(user, name, result)
             return result
@@ -208,10 +219,12 @@ class AppendDedup:
         with self._pool.broker() as broker:
             return read_append_result(broker.reader, done.physical_offset, done.records)
 
-    def _found(self, records: Records) -> AppendResult | None:
+    def _found(self, records: Records, permit: Permit | None) -> AppendResult | None:
         """Return where an append lies that is in the log; None if it is not there."""
         if not len(records):
             return None
+        with self._pool.broker() as broker:
+            admit(broker.door, [records]).require(0, permit)
         first = decode_record(records.data[: int(records.sizes[0])].data, verify=False)
         unique_key = first.property_map.get(UNIQ_KEY)
         if unique_key is None or not self._pool.settings.index_enabled:
@@ -226,12 +239,42 @@ class AppendDedup:
             reader = broker.reader
             for at in reader.lookup(first.topic, unique_key, _CANDIDATES, is_complete=True):
                 if _is_same(reader, at, first, unique_key):
-                    return read_append_result(reader, at, len(records))
+                    return self._whole(reader, at, records)
         return None
+
+    def _whole(self, reader: StoreReader, at: int, records: Records) -> AppendResult:
+        """Return where an append lies whose first record is at an offset, if the rest follows it.
+
+        RequestError if other records do: a client never uses a unique key for two appends.
+        """
+        stored = _stored(reader, at, len(records))
+        nowhere = np.zeros(len(records), dtype=np.int64)
+        starts = starts_of(records.sizes)
+        sent = locate(FrameBatch(records.data, starts, records.sizes, nowhere))
+        grown = _column(stored, "size") - records.sizes
+        # A store with checksums of properties adds as many bytes to each record.
+        is_same = bool((grown == grown[0]).all()) and (
+            int(grown[0]) == 0 or self._pool.settings.append_property_crc
+        )
+        for name in ("queueId", "bodyCrc"):
+            is_same = is_same and bool((_column(stored, name) == sent.integer(name)).all())
+        if not is_same:
+            message = (
+                "Whether this append was done can't be told: the log has its first message, and "
+                "behind it others than it sends. Nothing was written; send it under another name, "
+                "with unique keys of its own."
+            )
+            raise RequestError(message)
+        return _result(stored)
 
 
 def read_append_result(reader: StoreReader, physical_offset: int, count: int) -> AppendResult:
     """Return where `count` records lie of which the first begins at `physical_offset`."""
+    return _result(_stored(reader, physical_offset, count))
+
+
+def _stored(reader: StoreReader, physical_offset: int, count: int) -> list[RecordFields]:
+    """Return the fields of `count` records of the log from an offset on."""
     parts = []
     left = count
     for stretch in reader.log.walk(physical_offset):
@@ -251,15 +294,19 @@ def read_append_result(reader: StoreReader, physical_offset: int, count: int) ->
     if left:
         message = f"{left} of {count} messages appended at {physical_offset} are gone."
         raise OffsetRangeError(message)
+    return parts
 
-    def column(name: str) -> NDArray[np.int64]:
-        return np.concatenate([part.integer(name) for part in parts]).astype(np.int64)
 
+def _column(parts: Sequence[RecordFields], name: str) -> NDArray[np.int64]:
+    return np.concatenate([part.integer(name) for part in parts]).astype(np.int64)
+
+
+def _result(parts: Sequence[RecordFields]) -> AppendResult:
     return AppendResult(
-        queue_ids=column("queueId").astype(np.int32),
-        queue_offsets=column("queueOffset"),
-        physical_offsets=column("physicalOffset"),
-        sizes=column("size").astype(np.int32),
+        queue_ids=_column(parts, "queueId").astype(np.int32),
+        queue_offsets=_column(parts, "queueOffset"),
+        physical_offsets=_column(parts, "physicalOffset"),
+        sizes=_column(parts, "size").astype(np.int32),
         store_timestamp_ms=int(parts[0].integer("storeTimestamp")[0]),
     )
 

@@ -156,9 +156,9 @@ class GroupCommit:
         finally:
             with self._changed:
                 self._held_bytes -= size_bytes
-                self._held_by_user[user] -= size_bytes
-                if not self._held_by_user[user]:
-                    del self._held_by_user[user]
+                left = self._held_by_user.pop(user, 0) - size_bytes
+                if left:  # requests of no bytes hold nothing, however many there are
+                    self._held_by_user[user] = left
                 self._changed.notify_all()
 
     def _fits(self, size_bytes: int, user: str) -> bool:

@@ -102,6 +102,7 @@ class WriteHandlers:
             lambda: self._group_commit.append(job),
             call.left_s,
             user=call.identity.name,
+            permit=job.permit,
         )
 
     def delete_before(self, request: pb.DeleteBefore, call: Call) -> pb.Offset:

@@ -10,7 +10,7 @@ import pytest
 
 from broker_core.broker.admission.records import Records
 from broker_core.codec.record import Record
-from broker_core.errors import UnavailableError
+from broker_core.errors import PermissionDeniedError, RequestError, UnavailableError
 from broker_core.service.append_dedup import AppendAttempt, AppendDedup, AppendName
 from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.group_commit import GroupCommit, Job
@@ -79,6 +79,41 @@ def test_a_repeat_gets_the_first_ones_answer(pool: BrokerPool, unique: bool) -> 
 
     assert same(first, again)
     assert bodies(pool) == [b"body 1", b"body 2"]
+
+
+def test_a_retry_is_not_answered_with_what_others_sent(pool: BrokerPool) -> None:
+    dedup = AppendDedup(pool)
+    append(dedup, pool, AppendAttempt(NAME, 1, b""), request(message(1)))
+    append(dedup, pool, AppendAttempt(AppendName(b"o" * 16, 1), 1, b""), request(message(2)))
+    other = AppendName(b"x" * 16, 1)
+
+    with pytest.raises(RequestError, match="others than it sends"):
+        append(dedup, pool, AppendAttempt(other, 2, b""), request(message(1), message(3)))
+    with pytest.raises(RequestError, match="no record"):
+        append(dedup, pool, AppendAttempt(other, 2, b""), request(b"x" * 200))
+
+    assert bodies(pool) == [b"body 1", b"body 2"]
+
+
+def test_a_retry_is_answered_only_with_the_right_to_publish(pool: BrokerPool) -> None:
+    dedup = AppendDedup(pool)
+    sent = request(message(1))
+    append(dedup, pool, AppendAttempt(NAME, 1, b""), sent)
+    asked = []
+
+    def deny(topics: object) -> None:
+        asked.append(topics)
+        raise PermissionDeniedError("no")
+
+    with pytest.raises(PermissionDeniedError):
+        dedup.once(
+            AppendAttempt(AppendName(b"x" * 16, 1), 2, b""),
+            sent,
+            lambda: pytest.fail("it was appended"),
+            permit=deny,
+        )
+
+    assert asked == [{"t"}]
 
 
 def test_a_repeat_of_what_never_came_is_done(pool: BrokerPool) -> None:

@@ -148,6 +148,17 @@ def test_room_is_never_overdrawn_and_shared_between_users(
     assert commit._held_by_user == {}
 
 
+def test_requests_of_no_bytes_hold_nothing(pool: BrokerPool) -> None:
+    commit = GroupCommit(pool, 1000)
+
+    with commit.room(0, None), commit.room(10, None), commit.room(0, None):
+        assert commit.held_bytes == 10
+    with commit.room(0, None), commit.room(0, None):
+        pass
+
+    assert commit.held_bytes == 0
+
+
 def test_without_users_all_room_is_everybodys(pool: BrokerPool) -> None:
     commit = GroupCommit(pool, max_bytes=100, monotonic=lambda: 0.0)
 
