@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from broker_core.broker.admission.door import Door
+from broker_core.broker.admission.few import admit_appends
 from broker_core.broker.admission.records import Admitted, Records
 from broker_core.codec.encode import encode
 from broker_core.codec.message_batch import MessageBatch
@@ -136,12 +137,11 @@ def test_a_request_that_ends_in_a_bug_does_not_harm_the_others(
     pool: BrokerPool, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
     stalled = Stalled(pool)
-    real = group_commit.admit_appends
 
     def fails_for_one(door: Door, requests: Sequence[Records]) -> Admitted:
         if any(b"odd" in request.data.tobytes() for request in requests):
             raise IndexError
-        return real(door, requests)
+        return admit_appends(door, requests)
 
     monkeypatch.setattr(group_commit, "admit_appends", fails_for_one)
     odd = Job(records(b"odd"))
