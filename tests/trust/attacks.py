@@ -49,7 +49,7 @@ LEFT_OUT = {"admin": (methods.DELETE_BEFORE, methods.CHECK_BACK)}
 _FEW_OF = 30
 """An actor who may not write tries one of so many attacks every day."""
 _DEAR = (methods.COMMIT_BATCH, methods.ABORT_BATCH, methods.END, methods.PREPARE_MESSAGE)
-_DEAR_OF = 4
+_DEAR_OF = 6
 """Of attacks that are dear, one of so many is tried every day."""
 _FIXED_HEAD = (
     *(("magic", 32), ("version", 8), ("flags", 8), ("reserved", 16), ("head_bytes", 32)),
@@ -81,9 +81,9 @@ class Attack:
     def is_dear(self) -> bool:
         """True if it may decide something, which takes as long as thirty refusals.
 
-        So does what is prepared in chunks; its records go the way of those of one chunk.
+        So may a record in one of several chunks; those of one chunk go the same way.
         """
-        if self.method is methods.PREPARE_CHUNKS:
+        if self.method.shape is Shape.REQUESTS:
             return self.is_of_record
         return self.method in _DEAR and not self.is_stolen
 

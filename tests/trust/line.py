@@ -157,7 +157,9 @@ class Standing:
         request = pb.Listen(group=group).SerializeToString()
         before = self._standing()
         self._thread = threading.Thread(
-            target=line._run, args=(methods.LISTEN, self._context, [request], self._replies)
+            target=line._run,
+            args=(methods.LISTEN, self._context, [request], self._replies),
+            daemon=True,  # a test that fails before it ends the call must not keep the process
         )
         self._thread.start()
         # Refused calls end; others stand as soon as the broker has noted them.

@@ -44,7 +44,7 @@ def test_a_days_share_leaves_out_no_field(world: World, actor: str) -> None:
     assert wanted <= {each.field for each in share(all_of_them, actor)}
 
 
-@pytest.mark.parametrize("method", [methods.APPEND, methods.APPEND_CHUNKS, methods.PREPARE])
+@pytest.mark.parametrize("method", [methods.APPEND, methods.PREPARE])
 def test_somebody_sends_each_hostile_record_every_day(world: World, method: Method) -> None:
     by_actor = {actor: attacks(world, actor, [method]) for actor in TOPICS}
     sent = {each.label for actor in TOPICS for each in share(by_actor[actor], actor)}
