@@ -26,8 +26,9 @@ import numpy as np
 from broker_core.broker.admission.door import Door
 from broker_core.broker.delay.delivery import DelayedDelivery
 from broker_core.broker.transactions.asking import Asking, OwnListeners
-from broker_core.broker.transactions.check_back import CheckBack, read_progress
+from broker_core.broker.transactions.check_back import CheckBack
 from broker_core.broker.transactions.check_back_plan import CheckPolicy
+from broker_core.broker.transactions.check_back_progress import read_progress
 from broker_core.broker.transactions.commit import BatchCommits
 from broker_core.broker.transactions.decision_lookup import DecisionLookup
 from broker_core.broker.transactions.decision_retention import DecisionRetention

@@ -22,10 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.broker.offsets import CONSUMER_OFFSETS_FILE, consumer_offsets_file
 from broker_core.broker.transactions.check_back_plan import (
     NOT_IMMUNE,
-    CheckBackProgress,
     CheckPolicy,
     OpenHalves,
     Step,
@@ -34,6 +32,7 @@ from broker_core.broker.transactions.check_back_plan import (
     open_offsets,
     plan,
 )
+from broker_core.broker.transactions.check_back_progress import read_progress, save_progress
 from broker_core.broker.transactions.decision_records import stream_tag
 from broker_core.broker.transactions.half import HALF_QUEUE, give_up, put_back
 from broker_core.broker.transactions.op import OP_QUEUE, listed_halves
@@ -52,7 +51,6 @@ from broker_core.codec.property_names import (
     PROPERTY_SEPARATOR,
     REAL_TOPIC,
     TRANSACTION_CHECK_TIMES,
-    TRANSACTION_GROUP,
     TRANSACTION_PREPARED_QUEUE_OFFSET,
     UNIQ_KEY,
 )
@@ -67,7 +65,6 @@ if TYPE_CHECKING:
     from broker_core.broker.transactions.decision_records import BatchAttempt
     from broker_core.broker.transactions.tools import BatchTools
     from broker_core.codec.frames import FrameBatch
-    from broker_core.store.reader import StoreReader
     from broker_core.types import AppendResult, BatchRef
 
 Ask = Callable[["NDArray[np.int64]"], None]
@@ -150,7 +147,9 @@ class CheckBack:
                 count = action(halves.offsets[rows])
                 done[rows[:count]] = True
         waiting = halves.offsets[~done]
-        self._save(advance(end, ops.end, waiting, ops.listed, ops.listing), progress)
+        reached = advance(end, ops.end, waiting, ops.listed, ops.listing)
+        if reached != progress:
+            save_progress(self._reader, self._tools.writer, reached, self._tools.clock_ms())
         counts = {step: int((done & (steps == step)).sum()) for step in Step}
         return CheckBackReport(
             waiting=len(waiting),
@@ -383,21 +382,6 @@ class CheckBack:
                 return
             yield len(portion), placed
 
-    # Progress
-
-    def _save(self, reached: CheckBackProgress, before: CheckBackProgress) -> None:
-        """Write how far a round came, unless another process came further."""
-        if reached == before:
-            return
-        with self._tools.writer.turn("save the progress of check-back") as parts:
-            known = read_progress(self._reader)
-            half_offset = max(known.half_offset, reached.half_offset)
-            op_offset = max(known.op_offset, reached.op_offset)
-            file = consumer_offsets_file(self._reader.root)
-            offsets = file.table().put(TRANSACTION_GROUP, HALF_TOPIC, HALF_QUEUE, half_offset)
-            offsets = offsets.put(TRANSACTION_GROUP, OP_TOPIC, OP_QUEUE, op_offset)
-            file.save(parts.files, offsets, self._tools.clock_ms())
-
 
 class _Names:
     """Batches and producers that a round met, numbered in the order of their first mention."""
@@ -427,37 +411,6 @@ class _Names:
     def _producer(self, text: str) -> int:
         group, user, topic = text.split(PROPERTY_SEPARATOR)
         return self._producers.setdefault((group, user, topic), len(self._producers))
-
-
-def read_progress(reader: StoreReader) -> CheckBackProgress:
-    """Return how far check-back came, ours or Apache's; 0 where it never ran.
-
-    A progress behind the end of its queue is damage: it is told and not believed, for everything
-    before it would count as settled.
-    """
-    offsets = consumer_offsets_file(reader.root).table()
-    found = [
-        _believable(reader, topic, queue_id, offsets.of(TRANSACTION_GROUP, topic).get(queue_id, 0))
-        for topic, queue_id in ((HALF_TOPIC, HALF_QUEUE), (OP_TOPIC, OP_QUEUE))
-    ]
-    if None in found:
-        return CheckBackProgress(0, 0)
-    return CheckBackProgress(*(offset for offset in found if offset is not None))
-
-
-def _believable(reader: StoreReader, topic: str, queue_id: int, offset: int) -> int | None:
-    """Return an offset of check-back if its queue has it, else None."""
-    end = reader.queue_range(topic, queue_id)[1]
-    if 0 <= offset <= end:
-        return offset
-    log.warning(
-        "event=check_back_progress_ignored topic=%s offset=%d queue_end=%d file=%s",
-        topic,
-        offset,
-        end,
-        CONSUMER_OFFSETS_FILE,
-    )
-    return None
 
 
 def _attempt_ids(keys: pa.Array) -> pa.Array:
