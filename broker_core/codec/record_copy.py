@@ -22,6 +22,7 @@ from broker_core.codec import layout
 from broker_core.codec.encode import EncodedRecords, StoredTopics, fixed_binary, writable
 from broker_core.codec.layout import header_dtype
 from broker_core.codec.spans import fixed_width, gather_spans
+from broker_core.errors import IllegalMessageError
 from broker_core.jit import arguments, availability
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ def copy_records(
 
     `transaction` replaces the transaction bits of SYSFLAG, unless it is None. `forgets_retries`
     makes FLAG and RECONSUMETIMES 0, as RocketMQ does when it puts a half message back.
+    IllegalMessageError for properties that are too long.
     """
+    _check_lengths(properties.lengths)
     topics = StoredTopics(destinations.topics)
     header_bytes = fields.bodies.starts - fields.frames.starts
     sizes = header_bytes + fields.bodies.lengths + 2 + properties.lengths
@@ -70,6 +73,17 @@ def copy_records(
     changes = _Changes(keep, put, prepared_offsets, forgets_retries)
     copy = _copy_compiled if availability.is_worth(len(records)) else _copy_joined
     return replace(records, buffer=copy(fields, records, destinations, topics, properties, changes))
+
+
+def _check_lengths(lengths: NDArray[np.int64]) -> None:
+    limit = layout.MAX_PROPERTIES_BYTES
+    if int(lengths.max(initial=0)) > limit:
+        row = int((lengths > limit).argmax())
+        message = (
+            f"The copy of message {row} of this batch would have {int(lengths[row])} bytes of "
+            f"properties, the limit is {limit}. Nothing was written."
+        )
+        raise IllegalMessageError(message)
 
 
 def _copy_compiled(

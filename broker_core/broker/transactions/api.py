@@ -32,7 +32,11 @@ from broker_core.broker.transactions.check_back_progress import read_progress
 from broker_core.broker.transactions.commit import BatchCommits
 from broker_core.broker.transactions.decision_lookup import DecisionLookup
 from broker_core.broker.transactions.decision_retention import DecisionRetention
-from broker_core.broker.transactions.half import HALF_QUEUE, as_halves
+from broker_core.broker.transactions.half import (
+    HALF_QUEUE,
+    as_halves,
+    require_segment_room,
+)
 from broker_core.broker.transactions.half_blocks import BLOCK_ROWS
 from broker_core.broker.transactions.history import CommitRequest
 from broker_core.broker.transactions.ownership import NOBODY_ELSE, Caller
@@ -255,11 +259,11 @@ class Transactions:
         stored = message_properties(topic, key, tags=tags, keys=keys, properties=properties)
         stored |= {TRANSACTION_PREPARED: "true", PRODUCER_GROUP: group, TRANSACTION_ID: key}
         message = single_message(topic, queue, body, stored, self._clock_ms())
+        settings = self._writer.settings
+        halves = replace(as_halves(message, self._caller.user), store_host=settings.store_host)
+        require_segment_room(halves, settings.commit_log_file_bytes)
         self._require_topics()
-        host = self._writer.settings.store_host
-        placed = self._writer.append(
-            replace(as_halves(message, self._caller.user), store_host=host)
-        )
+        placed = self._writer.append(halves)
         return HalfMessage(
             topic,
             queue,

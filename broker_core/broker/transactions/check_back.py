@@ -36,7 +36,7 @@ from broker_core.broker.transactions.check_back_progress import read_progress, s
 from broker_core.broker.transactions.decision_records import stream_tag
 from broker_core.broker.transactions.half import HALF_QUEUE, give_up, put_back
 from broker_core.broker.transactions.op import OP_QUEUE, listed_halves
-from broker_core.broker.transactions.settle import SettledElsewhereError
+from broker_core.broker.transactions.settle import SettledElsewhereError, no_copies
 from broker_core.codec.decode import property_columns
 from broker_core.codec.fields import locate
 from broker_core.codec.ids import MAKER_CHARS
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from broker_core.broker.transactions.decision_records import BatchAttempt
     from broker_core.broker.transactions.tools import BatchTools
     from broker_core.codec.frames import FrameBatch
-    from broker_core.types import AppendResult, BatchRef
+    from broker_core.types import BatchRef
 
 Ask = Callable[["NDArray[np.int64]"], None]
 """Asks producers about half messages that were just put back, by their offsets."""
@@ -313,7 +313,7 @@ class CheckBack:
     def _roll_back(self, look: _Look, offsets: NDArray[np.int64]) -> int:
         """Settle half messages without a copy."""
         guard = partial(self._require_planned, look, Step.ROLL_BACK)
-        return sum(count for count, _ in self._settle(offsets, lambda _: [], guard))
+        return sum(count for count, _ in self._settle(offsets, no_copies, guard))
 
     def _give_up(self, look: _Look, offsets: NDArray[np.int64]) -> int:
         """Copy half messages to the discard topic."""
@@ -347,16 +347,20 @@ class CheckBack:
     def _ask_about(self, offsets: NDArray[np.int64]) -> int:
         """Put half messages back, counted, then ask about the new ones."""
         done = 0
-        for count, placed in self._settle(offsets, self._put_back):
+        for count, copies in self._settle(offsets, self._put_back):
             done += count
-            self._ask(placed.queue_offsets[:count])
+            self._ask(copies)
         return done
 
     def _put_back(self, offsets: NDArray[np.int64], checks: int = 1) -> list[Batch]:
         copies = []
         for frames in self._settler.frames(offsets):
             before = _numbers(property_columns(frames, _COLUMNS)[TRANSACTION_CHECK_TIMES], 0)
-            counted = [{TRANSACTION_CHECK_TIMES: str(n + checks)} for n in before.tolist()]
+            # Uncounted it is put back as it is: so it fits, however long it is.
+            counted = [
+                {TRANSACTION_CHECK_TIMES: str(n + checks)} if checks else {}
+                for n in before.tolist()
+            ]
             to_half = Destinations.to_queue(HALF_TOPIC, HALF_QUEUE, len(frames))
             copies.append(Batch.of_copies(put_back(frames, counted), to_half))
         return copies
@@ -366,21 +370,14 @@ class CheckBack:
         offsets: NDArray[np.int64],
         copies: Callable[[NDArray[np.int64]], list[Batch]],
         guard: Callable[[NDArray[np.int64]], None] | None = None,
-    ) -> Iterator[tuple[int, AppendResult]]:
-        """Settle half messages with copies; yield after each append how many, and where it lies.
+    ) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Settle half messages with copies; yield after each append how many, and their offsets.
 
-        It ends early if another process settles or decides first: the next round sees what has
-        changed.
+        One that can't be copied so (an older release left no room for it) is given up, or settled
+        without a copy if that can't be either.
         """
-        settled = self._tools.settled()
-        for portion in self._settler.split(offsets):
-            settlement = self._settler.settlement(portion, copies(portion))
-            try:
-                check = None if guard is None else partial(guard, portion)
-                placed = self._settler.settle(settlement, settled, guard=check)
-            except SettledElsewhereError:
-                return
-            yield len(portion), placed
+        ways = (copies, self._discarded, no_copies)
+        return self._settler.settle_each(offsets, ways, self._tools.settled(), guard)
 
 
 class _Names:

@@ -14,6 +14,10 @@ says, with the pair before, where it will go from there.
 Half messages hold one message each here, and in stores written before half blocks. What a sink
 prepares now goes by half_blocks.py; both are unpacked by unpack.py.
 
+A half message may be copied as one: check-back puts it back with the count of its checks, or to
+the discard topic, and copies get a checksum if the store wants one. The room for that is kept when
+it is prepared (`require_room`), so that it never becomes too long to be settled.
+
 A user who prepared a single message is named by the property PREPARED_BY, before those two; its
 copy does not have it. Half messages of other brokers, whose properties lie in any order, are
 understood too.
@@ -29,10 +33,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from broker_core.codec import layout
+from broker_core.codec.encode import record_sizes
 from broker_core.codec.fields import RecordFields, locate
 from broker_core.codec.hashing.java import java_hash
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
 from broker_core.codec.message_batch import Destinations
+from broker_core.codec.properties.checksum import ROOM_BYTES
 from broker_core.codec.properties.search import find_values
 from broker_core.codec.properties.text import format_properties, join_entries, parse_properties
 from broker_core.codec.property_names import (
@@ -43,10 +50,12 @@ from broker_core.codec.property_names import (
     PROPERTY_SEPARATOR,
     REAL_QUEUE_ID,
     REAL_TOPIC,
+    TRANSACTION_CHECK_TIMES,
 )
 from broker_core.codec.record_copy import copy_records
 from broker_core.codec.spans import Spans, gather_spans, spans_of
-from broker_core.errors import CorruptRecordError
+from broker_core.errors import CorruptRecordError, IllegalMessageError
+from broker_core.store.log.writer import require_fitting
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,6 +65,9 @@ if TYPE_CHECKING:
     from broker_core.codec.message_batch import MessageBatch
 
 HALF_QUEUE = 0
+_GROWTH_BYTES = len(format_properties({TRANSACTION_CHECK_TIMES: "2147483647"})) + ROOM_BYTES
+"""Bytes of properties that the broker may add: the count of checks and a checksum."""
+MAX_HALF_PROPERTIES_BYTES = layout.MAX_PROPERTIES_BYTES - _GROWTH_BYTES
 
 _JAVA_BUCKETS = 128
 
@@ -63,24 +75,44 @@ _JAVA_BUCKETS = 128
 def as_halves(messages: MessageBatch, user: str = "") -> MessageBatch:
     """Return the half messages of a few messages whose properties say they are transactional.
 
-    `user` prepared them. Batches go by half_blocks.py.
+    `user` prepared them. Batches go by half_blocks.py. IllegalMessageError for properties that
+    leave no room for what the broker may add.
     """
     by = format_properties({PREPARED_BY: user}) if user else b""
     rows = zip(messages.topic_codes.tolist(), messages.queue_ids.tolist(), strict=True)
     texts = [by + destination_text(messages.topics[code], queue_id) for code, queue_id in rows]
+    properties = pc.binary_join_element_wise(
+        messages.property_texts,
+        pa.array(texts, type=pa.binary()),
+        pa.scalar(b"", type=pa.binary()),
+    )
+    for row, length in enumerate(pc.binary_length(properties).to_pylist()):
+        require_room(length, messages.topics[int(messages.topic_codes[row])], row)
     to_half = Destinations.to_queue(HALF_TOPIC, HALF_QUEUE, len(messages))
     return replace(
         messages,
         topics=to_half.topics,
         topic_codes=to_half.topic_codes,
         queue_ids=to_half.queue_ids,
-        properties=pc.binary_join_element_wise(
-            messages.property_texts,
-            pa.array(texts, type=pa.binary()),
-            pa.scalar(b"", type=pa.binary()),
-        ),
+        properties=properties,
         sys_flags=messages.sys_flags & ~TRANSACTION_MASK,
     )
+
+
+def require_room(length: int, topic: str, row: int) -> None:
+    """Raise IllegalMessageError for a half message with too many bytes of properties."""
+    if length > MAX_HALF_PROPERTIES_BYTES:
+        message = (
+            f"Message {row} of this batch for topic '{topic}' has {length} bytes of properties "
+            f"as a half message, the limit is {MAX_HALF_PROPERTIES_BYTES}. Nothing was written."
+        )
+        raise IllegalMessageError(message)
+
+
+def require_segment_room(halves: MessageBatch, file_bytes: int) -> None:
+    """Raise IllegalMessageError for a half message that a log file can't hold once it has grown."""
+    growth = _GROWTH_BYTES + max(0, len(DISCARD_TOPIC) - len(HALF_TOPIC))
+    require_fitting(int(record_sizes(halves).max(initial=0)) + growth, file_bytes)
 
 
 def destination_text(topic: str, queue_id: int) -> bytes:

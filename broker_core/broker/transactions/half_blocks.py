@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from broker_core.broker.transactions.half import HALF_QUEUE, destination_text
+from broker_core.broker.transactions.half import HALF_QUEUE, destination_text, require_room
 from broker_core.codec import layout
 from broker_core.codec.encode import EncodedRecords, encode, record_sizes
 from broker_core.codec.fields import locate
@@ -150,6 +150,7 @@ def _frame(first: Record, row: int, count: int, attempt: str) -> _Frame:
     kept = {name: own[name] for name in (PRODUCER_GROUP, UNIQ_KEY) if name in own}
     said = {TRANSACTION_PREPARED: "true", **kept, HALF_BLOCK: str(count)}
     text = format_properties(said) + destination_text(first.topic, first.queue_id)
+    require_room(len(text), first.topic, row)
     empty = encode_record(
         Record(
             HALF_TOPIC,
@@ -157,7 +158,7 @@ def _frame(first: Record, row: int, count: int, attempt: str) -> _Frame:
             queue_offset=0,
             physical_offset=0,
             body=b"",
-            properties=_fitting(text, first.topic, row),
+            properties=text,
             born_timestamp=first.born_timestamp,
             born_host=first.born_host,
             store_host=first.store_host,
@@ -221,17 +222,6 @@ def _runs(
         yield bounds, True
 
 
-def _fitting(text: bytes, topic: str, row: int) -> bytes:
-    """Return the properties of a half message; IllegalMessageError if they are too long."""
-    if len(text) > layout.MAX_PROPERTIES_BYTES:
-        message = (
-            f"Message {row} of this batch for topic '{topic}' has {len(text)} bytes of properties "
-            f"as a half message, the limit is {layout.MAX_PROPERTIES_BYTES}. Nothing was written."
-        )
-        raise IllegalMessageError(message)
-    return text
-
-
 def _message(messages: MessageBatch, row: int) -> Record:
     """Return what a frame needs to know of one message that is not encoded yet."""
     only = messages.slice(row, row + 1)
@@ -283,7 +273,7 @@ def _single(part: EncodedRecords, row: int, attempt: str) -> Batch:
     record = _record(part, row)
     _checked(record, row, attempt)
     text = terminated(record.properties) + destination_text(record.topic, record.queue_id)
-    text = _fitting(text, record.topic, row)
+    require_room(len(text), record.topic, row)
     texts = spans_of(pa.array([text], type=pa.binary()))
     to_half = Destinations.to_queue(HALF_TOPIC, HALF_QUEUE, 1)
     return Batch.of_copies(copy_records(fields, to_half, texts, transaction=0), to_half)

@@ -16,6 +16,7 @@ copies by the prepared offset that they carry.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +32,7 @@ from broker_core.codec.fields import locate
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
 from broker_core.codec.property_names import HALF_TOPIC
 from broker_core.concurrency import map_ahead
+from broker_core.errors import IllegalMessageError
 from broker_core.store.batch import Batch
 
 if TYPE_CHECKING:
@@ -47,9 +49,12 @@ APPEND_ROWS = 100_000
 APPEND_BYTES = 32 << 20
 """The most half messages, and about the most bytes of them, that one append settles."""
 
+log = logging.getLogger(__name__)
 _STRETCH_ENTRIES = 100_000
 _NOTHING = np.zeros(0, dtype=np.int64)
 
+Copies = Callable[["NDArray[np.int64]"], list[Batch]]
+"""Makes the copies that settle half messages."""
 Guard = Callable[[], None]
 """Called under the store's lock, before anything is written; what it raises ends the append."""
 
@@ -110,6 +115,33 @@ class HalfSettler:
         # The check read the op queue to its end under the lock, so the next ops are our own.
         settled.add(settlement.offsets, settlement.op_count)
         return placed
+
+    def settle_each(
+        self,
+        offsets: NDArray[np.int64],
+        ways: Sequence[Copies],
+        settled: SettledHalves,
+        guard: Callable[[NDArray[np.int64]], None] | None = None,
+    ) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Settle half messages with copies; yield after each append how many, and their offsets.
+
+        The copies are made by the first of `ways`. A half message that can't be copied so hurts no
+        other: it is found by halving, and the next way is tried with it alone; then no offsets are
+        yielded. It ends early if another process settles or decides first: the caller looks again.
+        """
+        left = [(portion, 0) for portion in reversed(self.split(offsets))]
+        while left:
+            portion, way = left.pop()
+            check = None if guard is None else partial(guard, portion)
+            try:
+                settlement = self.settlement(portion, ways[way](portion))
+                placed = self.settle(settlement, settled, guard=check)
+            except SettledElsewhereError:
+                return
+            except IllegalMessageError as error:
+                left += _smaller(portion, way, error)
+                continue
+            yield len(portion), placed.queue_offsets[: 0 if way else len(portion)]
 
     # What is appended
 
@@ -225,6 +257,22 @@ def _require_open(offsets: NDArray[np.int64], settled: SettledHalves, guard: Gua
     settled.refresh()
     if settled.are_settled(offsets).any():
         raise SettledElsewhereError
+
+
+def no_copies(_: NDArray[np.int64]) -> list[Batch]:
+    """Return nothing: so a half message is settled that is rolled back."""
+    return []
+
+
+def _smaller(
+    portion: NDArray[np.int64], way: int, error: IllegalMessageError
+) -> list[tuple[NDArray[np.int64], int]]:
+    """Return what to try with half messages of which one can't be copied, the first thing last."""
+    middle = len(portion) // 2
+    if middle:
+        return [(portion[middle:], way), (portion[:middle], way)]
+    log.warning("event=half_message_not_copied half_offset=%d error=%s", int(portion[0]), error)
+    return [(portion, way + 1)]
 
 
 def _queues(destinations: Destinations) -> set[tuple[str, int]]:

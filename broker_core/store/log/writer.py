@@ -61,14 +61,7 @@ def plan_placement(sizes: NDArray[np.int32], log_end: int, file_bytes: int) -> P
 
     IllegalMessageError for a record that no segment can hold.
     """
-    largest = int(sizes.max(initial=0))
-    if largest + layout.BLANK_BYTES > file_bytes:
-        message = (
-            f"A record of {largest} bytes does not fit a commit-log file of {file_bytes} bytes "
-            f"(mappedFileSizeCommitLog), which must leave {layout.BLANK_BYTES} free. "
-            "Send smaller messages, or create the store with larger files."
-        )
-        raise IllegalMessageError(message)
+    require_fitting(int(sizes.max(initial=0)), file_bytes)
     ends = np.cumsum(sizes, dtype=np.int64)
     physical_offsets = np.empty(len(sizes), dtype=np.int64)
     runs = []
@@ -85,6 +78,17 @@ def plan_placement(sizes: NDArray[np.int32], log_end: int, file_bytes: int) -> P
         runs.append(SegmentRun(at, first, last, blank))
         first, at = last, at + used + blank
     return Placement(physical_offsets, tuple(runs), at)
+
+
+def require_fitting(largest: int, file_bytes: int) -> None:
+    """Raise IllegalMessageError for a record of `largest` bytes that no segment can hold."""
+    if largest + layout.BLANK_BYTES > file_bytes:
+        message = (
+            f"A record of {largest} bytes does not fit a commit-log file of {file_bytes} bytes "
+            f"(mappedFileSizeCommitLog), which must leave {layout.BLANK_BYTES} free. "
+            "Send smaller messages, or create the store with larger files."
+        )
+        raise IllegalMessageError(message)
 
 
 class LogWriter:
