@@ -47,7 +47,7 @@ next is made ready, in another thread, while one is being appended. A batch of o
 append:
 
     append 1    decision, copies, ops            from here on the batch is committed
-    append 2    copies, ops                      (BatchCommits._complete)
+    append 2    copies, ops                      (BatchFinisher.complete)
     append n    copies, ops, done
 
 Note. The last append ends with a record that the decision is done. It is the newest record of its
@@ -93,9 +93,9 @@ What a crash leaves.
 
 "Dies in an append" means before all of it is in the log; later, recovery finishes it. Losing power
 is the exception to invariant 1: it cuts the log anywhere, so copies may be there without their op
-message, of a block even some and not the rest. BatchCommits.finish therefore first looks for copies
-by the prepared offset that each carries (HalfSettler.copied), and appends only those that are
-missing. With flush="sync" nothing that was acknowledged is cut off.
+message, of a block even some and not the rest. BatchFinisher.finish (finish.py) therefore first
+looks for copies by the prepared offset that each carries (HalfSettler.copied), and appends only
+those that are missing. With flush="sync" nothing that was acknowledged is cut off.
 
 Rejected (docs/decisions/0004-batches-decided-in-the-log.md, 0011-half-blocks.md).
 

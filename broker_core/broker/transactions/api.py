@@ -32,6 +32,7 @@ from broker_core.broker.transactions.check_back_progress import read_progress
 from broker_core.broker.transactions.commit import BatchCommits
 from broker_core.broker.transactions.decision_lookup import DecisionLookup
 from broker_core.broker.transactions.decision_retention import DecisionRetention
+from broker_core.broker.transactions.finish import BatchFinisher
 from broker_core.broker.transactions.half import (
     HALF_QUEUE,
     as_halves,
@@ -129,6 +130,7 @@ class Transactions:
             block_rows,
         )
         self._commits = BatchCommits(self._tools)
+        self._finisher = BatchFinisher(self._tools)
         self._caller = NOBODY_ELSE
         self._own_listeners = OwnListeners()
         self._asking: Asking = self._own_listeners
@@ -234,7 +236,7 @@ class Transactions:
         """
         self._check_back.rescue(physical_offset)
         if not is_locked:
-            retention = DecisionRetention(self._tools, self._commits.finish)
+            retention = DecisionRetention(self._tools, self._finisher.finish)
             retention.carry(physical_offset, self._check_back.open_attempts(physical_offset))
 
     # Single messages
@@ -384,7 +386,7 @@ class Transactions:
             max_checks=settings.transaction_check_max,
             reserved_ms=settings.file_reserved_hours * 3_600_000,
         )
-        return CheckBack(self._tools, self._commits, policy, self._ask, self._room)
+        return CheckBack(self._tools, self._finisher, policy, self._ask, self._room)
 
     def _room(self, group: str, user: str, topic: str) -> int:
         """Return how many questions about half messages can be asked now."""

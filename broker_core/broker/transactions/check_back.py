@@ -60,9 +60,9 @@ from broker_core.types import CheckBackReport, PhysicalOffset
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.broker.transactions.commit import BatchCommits
     from broker_core.broker.transactions.decision_lookup import LoggedAttempt
     from broker_core.broker.transactions.decision_records import BatchAttempt
+    from broker_core.broker.transactions.finish import BatchFinisher
     from broker_core.broker.transactions.tools import BatchTools
     from broker_core.codec.frames import FrameBatch
     from broker_core.types import BatchRef
@@ -113,7 +113,7 @@ class CheckBack:
     def __init__(
         self,
         tools: BatchTools,
-        commits: BatchCommits,
+        finisher: BatchFinisher,
         policy: CheckPolicy,
         ask: Ask,
         room: Room,
@@ -122,7 +122,7 @@ class CheckBack:
         self._reader = tools.reader
         self._journal = tools.journal
         self._settler = tools.settler
-        self._commits = commits
+        self._finisher = finisher
         self._policy = policy
         self._ask = ask
         self._room = room
@@ -307,7 +307,7 @@ class CheckBack:
                 found = attempt and self._journal.decision(stream_tag(attempt.batch), attempt.user)
                 if found and not found.decision.is_done:
                     log.info("event=batch_finished_by_check_back batch=%s", found.decision.batch)
-                    self._commits.finish(found)
+                    self._finisher.finish(found)
         return len(offsets)
 
     def _roll_back(self, look: _Look, offsets: NDArray[np.int64]) -> int:

@@ -1,4 +1,4 @@
-"""Batches, committed exactly once: prepare, decide, finish, repeat, roll back.
+"""Batches, committed exactly once: prepare, decide, repeat, roll back (finish.py finishes).
 
 The package's docstring tells the whole story; this file is its spine. Tasks prepare half messages
 (`prepare`, half_blocks.py). One decision (decision_records.py) makes those it names a committed
@@ -21,11 +21,11 @@ and in what was settled since the last round of check-back, whatever the store h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from broker_core.broker.transactions.decision_records import (
     runs_of,
     stream_tag,
 )
+from broker_core.broker.transactions.finish import BatchFinisher
 from broker_core.broker.transactions.half import HALF_QUEUE
 from broker_core.broker.transactions.half_blocks import (
     as_blocks,
@@ -53,7 +54,6 @@ from broker_core.broker.transactions.ownership import Claim, Claims, check_attem
 from broker_core.broker.transactions.settle import SettledElsewhereError
 from broker_core.codec.property_names import HALF_TOPIC
 from broker_core.errors import (
-    BatchLostError,
     IllegalTransitionError,
     UnknownTransactionError,
 )
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     from broker_core.broker.transactions.history import CommitRequest
     from broker_core.broker.transactions.ownership import Caller
-    from broker_core.broker.transactions.settle import Guard, Settlement
+    from broker_core.broker.transactions.settle import Guard
     from broker_core.broker.transactions.tools import BatchTools
     from broker_core.codec.message_batch import MessageBatch
     from broker_core.types import BatchRef, Receipt
@@ -84,6 +84,7 @@ class BatchCommits:
         self._writer = tools.writer
         self._journal = tools.journal
         self._settler = tools.settler
+        self._finisher = BatchFinisher(tools)
         self._claims = Claims(tools.reader, tools.journal, tools.settler)
 
     # Prepare
@@ -111,7 +112,7 @@ class BatchCommits:
         halves = self._blocks(messages, attempt)
         parts = [halves]
         if is_first:
-            parts.insert(0, self._records(wanted))
+            parts.insert(0, self._tools.records(wanted))
         guard = partial(self._require_own_attempt, wanted, is_first=is_first)
         # Once without the lock, to be refused early, and once under it.
         guard()
@@ -181,7 +182,7 @@ class BatchCommits:
             require_no_conflict(own, batch, request)
             if own is not None and not own.decision.is_done:
                 # An earlier batch comes first: the newest decision must be all that is open.
-                self.finish(own, flush=flush)
+                self._finisher.finish(own, flush=flush)
                 continue
             if not wanted.count and not (request.fingerprint and request.keep):
                 # An empty batch leaves no trace in the log.
@@ -231,7 +232,7 @@ class BatchCommits:
         if not len(named):
             # An empty batch is noted too, so that the next one finds no gap before it.
             guard = partial(self._require_newest, wanted.tag, known, wanted.user, caller)
-            done = self._records(replace(wanted, is_done=True))
+            done = self._tools.records(replace(wanted, is_done=True))
             self._writer.append(done, flush=flush, guard=guard)
             return
         guard = partial(self._require_decidable, wanted, named, settled, known, caller)
@@ -242,18 +243,20 @@ class BatchCommits:
             placed = self._settler.settle(
                 first,
                 settled,
-                before=[self._records(wanted)],
-                after=self._done_if(wanted, is_done=len(first) == len(named)),
+                before=[self._tools.records(wanted)],
+                after=self._finisher.done_if(wanted, is_done=len(first) == len(named)),
                 guard=guard,
                 flush=flush,
             )
             # Decided. Errors from here on leave a batch that is committed and not all visible.
             try:
-                self._complete(wanted, settlements, len(named) - len(first), settled, flush)
+                self._finisher.complete(
+                    wanted, settlements, len(named) - len(first), settled, flush
+                )
             except SettledElsewhereError:
                 # Another process has begun to finish what we decided.
                 lies_at = PhysicalOffset(int(placed.physical_offsets[0]))
-                self.finish(LoggedDecision(wanted, lies_at), flush=flush)
+                self._finisher.finish(LoggedDecision(wanted, lies_at), flush=flush)
 
     def _require_decidable(
         self,
@@ -300,87 +303,6 @@ class BatchCommits:
         )
         return IllegalTransitionError(message)
 
-    # Finish
-
-    def finish(self, found: LoggedDecision, *, flush: str | None = None) -> None:
-        """Make all that a decision names visible, as far as it is not, and note that it is done.
-
-        BatchLostError, once, if some of its half messages are gone.
-        """
-        decision = found.decision
-        while not self._is_done(decision):
-            named = offsets_in(decision.ranges)
-            settled = SettledHalves(self._reader, decision.since, int(named.min(initial=0)))
-            left = named[~settled.are_settled(named)]
-            gone = left < self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)[0]
-            try:
-                if gone.any():
-                    self._lose(decision, left[~gone], int(gone.sum()), found, flush)
-                if not len(left):
-                    self._settler.settle(
-                        self._settler.settlement(left),
-                        settled,
-                        after=self._done_if(decision, is_done=True),
-                        flush=flush,
-                    )
-                    return
-                copied = self._settler.copied(left, found.physical_offset)
-                with closing(self._settler.commits(left, copied)) as settlements:
-                    self._complete(decision, settlements, len(left), settled, flush)
-            except SettledElsewhereError:
-                continue
-
-    def _lose(
-        self,
-        decision: Decision,
-        left: NDArray[np.int64],
-        gone: int,
-        found: LoggedDecision,
-        flush: str | None,
-    ) -> NoReturn:
-        """Make visible what is left of a decision, note that it is done, and tell the loss."""
-        settled = self._tools.settled()
-        if len(left):
-            copied = self._settler.copied(left, found.physical_offset)
-            with closing(self._settler.commits(left, copied)) as settlements:
-                self._complete(decision, settlements, len(left), settled, flush)
-        else:
-            nothing = self._settler.settlement(left)
-            done = self._done_if(decision, is_done=True)
-            self._settler.settle(nothing, settled, after=done, flush=flush)
-        message = (
-            f"{decision.batch} was committed, but {gone} of its {decision.count} half messages "
-            "were deleted with the log before they were visible: they are lost. What was left is "
-            "visible now, and the next batch can be committed. Keep the log for longer "
-            "(fileReservedTime) than a batch may wait to be finished."
-        )
-        raise BatchLostError(message)
-
-    def _is_done(self, decision: Decision) -> bool:
-        newest = self._journal.decision(decision.tag, decision.user)
-        # Another decision says so too: none is made before the one before it is done.
-        return newest is not None and (
-            newest.decision.is_done or newest.decision.ranges != decision.ranges
-        )
-
-    def _complete(
-        self,
-        decision: Decision,
-        settlements: Iterator[Settlement],
-        left: int,
-        settled: SettledHalves,
-        flush: str | None,
-    ) -> None:
-        """Append the settlements of `left` half messages; the last says that all is done."""
-        for settlement in settlements:
-            left -= len(settlement)
-            done = self._done_if(decision, is_done=left == 0)
-            self._settler.settle(settlement, settled, after=done, flush=flush)
-
-    def _done_if(self, decision: Decision, *, is_done: bool) -> list[Batch]:
-        """Return the record that a decision is done, if it is with the append it belongs to."""
-        return [self._records(replace(decision, is_done=True))] if is_done else []
-
     # Roll back
 
     def abort(
@@ -410,13 +332,13 @@ class BatchCommits:
     def _repeat(self, found: LoggedDecision, brought: Claim, flush: str | None) -> None:
         """Finish a batch that is decided already, and roll back what is not of it."""
         if not found.decision.is_done:
-            self.finish(found, flush=flush)
+            self._finisher.finish(found, flush=flush)
         tag = found.decision.tag
         while True:
             # The user of what was brought along may have a decision of their own that names it.
             own = self._journal.decision(tag, brought.owner)
             if own is not None and not own.decision.is_done:
-                self.finish(own, flush=flush)
+                self._finisher.finish(own, flush=flush)
                 continue
             # A decision settles all that it names, so what has no op by now is of none.
             guard = partial(self._require_own, tag, own, brought.owner)
@@ -444,8 +366,3 @@ class BatchCommits:
         if len(left):
             settlement = self._settler.settlement(left)
             self._settler.settle(settlement, settled, guard=guard, flush=flush)
-
-    def _records(self, *records: BatchAttempt | Decision) -> Batch:
-        """Return records of the journal as a batch to append."""
-        host = self._writer.settings.store_host
-        return Batch.of_messages(self._journal.records(records, self._tools.clock_ms(), host))

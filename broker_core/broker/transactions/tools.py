@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from broker_core.broker.transactions.half_blocks import BLOCK_ROWS
 from broker_core.broker.transactions.op import SettledHalves
+from broker_core.store.batch import Batch
 
 if TYPE_CHECKING:
     from broker_core.broker.transactions.check_back_plan import CheckBackProgress
     from broker_core.broker.transactions.decision_lookup import DecisionLookup
+    from broker_core.broker.transactions.decision_records import JournalRecord
     from broker_core.broker.transactions.settle import HalfSettler
     from broker_core.store.reader import StoreReader
     from broker_core.store.writer import StoreWriter
@@ -41,6 +43,11 @@ class BatchTools:
         self.clock_ms = clock_ms
         self.block_rows = block_rows
         self._settled: SettledHalves | None = None
+
+    def records(self, *records: JournalRecord) -> Batch:
+        """Return records of the journal as a batch to append."""
+        host = self.writer.settings.store_host
+        return Batch.of_messages(self.journal.records(records, self.clock_ms(), host))
 
     def settled(self) -> SettledHalves:
         """Return which half messages are settled, as of now.

@@ -1,0 +1,119 @@
+"""Finishing: makes all that a decision names visible, and notes that it is done.
+
+What a decision names and no op message settles still lacks its copies. So any process can finish:
+the next commit of the same owner, a repeat, check-back and retention. Two may do it at once; each
+append checks under the store's lock that no other has settled its half messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from broker_core.broker.transactions.decision_records import Decision, offsets_in
+from broker_core.broker.transactions.half import HALF_QUEUE
+from broker_core.broker.transactions.op import SettledHalves
+from broker_core.broker.transactions.settle import SettledElsewhereError
+from broker_core.codec.property_names import HALF_TOPIC
+from broker_core.errors import BatchLostError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.broker.transactions.decision_lookup import LoggedDecision
+    from broker_core.broker.transactions.settle import Settlement
+    from broker_core.broker.transactions.tools import BatchTools
+    from broker_core.store.batch import Batch
+
+
+class BatchFinisher:
+    """Finishes the decisions of one store. Not thread-safe; each process may have its own."""
+
+    def __init__(self, tools: BatchTools) -> None:
+        self._tools = tools
+        self._reader = tools.reader
+        self._journal = tools.journal
+        self._settler = tools.settler
+
+    def finish(self, found: LoggedDecision, *, flush: str | None = None) -> None:
+        """Make all that a decision names visible, as far as it is not, and note that it is done.
+
+        BatchLostError, once, if some of its half messages are gone.
+        """
+        decision = found.decision
+        while not self._is_done(decision):
+            named = offsets_in(decision.ranges)
+            settled = SettledHalves(self._reader, decision.since, int(named.min(initial=0)))
+            left = named[~settled.are_settled(named)]
+            gone = left < self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)[0]
+            try:
+                if gone.any():
+                    self._lose(decision, left[~gone], int(gone.sum()), found, flush)
+                if not len(left):
+                    self._settler.settle(
+                        self._settler.settlement(left),
+                        settled,
+                        after=self.done_if(decision, is_done=True),
+                        flush=flush,
+                    )
+                    return
+                copied = self._settler.copied(left, found.physical_offset)
+                with closing(self._settler.commits(left, copied)) as settlements:
+                    self.complete(decision, settlements, len(left), settled, flush)
+            except SettledElsewhereError:
+                continue
+
+    def _lose(
+        self,
+        decision: Decision,
+        left: NDArray[np.int64],
+        gone: int,
+        found: LoggedDecision,
+        flush: str | None,
+    ) -> NoReturn:
+        """Make visible what is left of a decision, note that it is done, and tell the loss."""
+        settled = self._tools.settled()
+        if len(left):
+            copied = self._settler.copied(left, found.physical_offset)
+            with closing(self._settler.commits(left, copied)) as settlements:
+                self.complete(decision, settlements, len(left), settled, flush)
+        else:
+            nothing = self._settler.settlement(left)
+            done = self.done_if(decision, is_done=True)
+            self._settler.settle(nothing, settled, after=done, flush=flush)
+        message = (
+            f"{decision.batch} was committed, but {gone} of its {decision.count} half messages "
+            "were deleted with the log before they were visible: they are lost. What was left is "
+            "visible now, and the next batch can be committed. Keep the log for longer "
+            "(fileReservedTime) than a batch may wait to be finished."
+        )
+        raise BatchLostError(message)
+
+    def _is_done(self, decision: Decision) -> bool:
+        newest = self._journal.decision(decision.tag, decision.user)
+        # Another decision says so too: none is made before the one before it is done.
+        return newest is not None and (
+            newest.decision.is_done or newest.decision.ranges != decision.ranges
+        )
+
+    def complete(
+        self,
+        decision: Decision,
+        settlements: Iterator[Settlement],
+        left: int,
+        settled: SettledHalves,
+        flush: str | None,
+    ) -> None:
+        """Append the settlements of `left` half messages; the last says that all is done."""
+        for settlement in settlements:
+            left -= len(settlement)
+            done = self.done_if(decision, is_done=left == 0)
+            self._settler.settle(settlement, settled, after=done, flush=flush)
+
+    def done_if(self, decision: Decision, *, is_done: bool) -> list[Batch]:
+        """Return the record that a decision is done, if it is with the append it belongs to."""
+        return [self._tools.records(replace(decision, is_done=True))] if is_done else []
