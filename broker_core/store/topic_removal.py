@@ -8,6 +8,7 @@ records back, and a topic of that name made later goes on with the queues' numbe
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,9 @@ def remove_queues(components: StoreComponents, topic: str, *, log_start: int, lo
         if directory.is_dir():
             trash = components.root / TRASH
             make_directory(components.files, trash)
-            components.files.rename(directory, trash / f"{kind}-{log_end}-{topic}")
+            # A digest, not the name: with more before it, a long one would be no file name.
+            name = blake2b(topic.encode(), digest_size=16).hexdigest()
+            components.files.rename(directory, trash / f"{kind}-{log_end}-{name}")
             components.files.fsync_dir(directory.parent)
             components.files.reach(Failpoint.TOPIC_MOVED_AWAY)
     empty_trash(components.files, components.root)

@@ -173,6 +173,17 @@ def test_a_first_message_that_is_taken_back_leaves_no_queue_of_fillers(
     assert check(root, SMALL) == []
 
 
+def test_a_topic_of_the_longest_name_can_be_deleted(root: Path) -> None:
+    longest = "%RETRY%" + "g" * (255 - len("%RETRY%"))
+    with writer(root) as store:
+        store.append(batch(named(3), topic=longest, queues=1))
+
+        store.delete_queues(longest)
+
+        assert not (root / "consumequeue" / longest).exists()
+        assert not (root / "deleted").exists()
+
+
 def test_a_damaged_topic_can_be_deleted_and_its_numbers_are_not_used_again(root: Path) -> None:
     with writer(root) as store:
         store.append(batch(named(5), queues=1))
