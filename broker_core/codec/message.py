@@ -18,8 +18,6 @@ from broker_core.codec.property_names import (
     DELAY,
     KEY_SEPARATOR,
     KEYS,
-    NAME_VALUE_SEPARATOR,
-    PROPERTY_SEPARATOR,
     REAL_QUEUE_ID,
     REAL_TOPIC,
     RESERVED_PROPERTIES,
@@ -27,11 +25,13 @@ from broker_core.codec.property_names import (
     SHARDING_KEY,
     TAGS,
     UNIQ_KEY,
+    UNSTORABLE,
 )
 from broker_core.codec.record import Record
 from broker_core.errors import IllegalMessageError
 
 _TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
+_UNSTORABLE = "has a zero byte or a separator (0x00, 0x01, 0x02)"
 
 
 def join_keys(topic: str, keys: Sequence[str] | str | None) -> str:
@@ -51,8 +51,8 @@ def check_user_properties(topic: str, properties: Mapping[str, str]) -> None:
             raise _illegal(topic, f"has the property {name!r}={value!r}; both must be text")
         if name in RESERVED_PROPERTIES or name.startswith(_TRANSIENT_PREFIX):
             raise _illegal(topic, f"has the property {name}, which RocketMQ keeps for itself")
-        if any(mark in name + value for mark in (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR)):
-            raise _illegal(topic, f"has a separator (0x01, 0x02) in the property {name!r}")
+        if any(mark in name + value for mark in UNSTORABLE):
+            raise _illegal(topic, f"{_UNSTORABLE} in the property {name!r}")
 
 
 def message_properties(
@@ -73,8 +73,8 @@ def message_properties(
         SHARDING_KEY: sharding_key or "",
     }
     for name, value in ours.items():
-        if any(mark in value for mark in (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR)):
-            raise _illegal(topic, f"has a separator (0x01, 0x02) in {name}")
+        if any(mark in value for mark in UNSTORABLE):
+            raise _illegal(topic, f"{_UNSTORABLE} in {name}")
     # An entry without a value does not exist for any reader, so none is written.
     return {name: value for name, value in ours.items() if value} | dict(properties or {})
 

@@ -28,6 +28,9 @@ PROPERTY_CRC = "__CRC32#"
 KEY_SEPARATOR = " "
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
+UNSTORABLE = ("\x00", NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR)
+"""No name and no value has these. Separators would end an entry; zeros are what a lost sector reads
+as, and recovery tells by them that a record lost some of its properties (store/log/scan.py)."""
 
 RESERVED_PROPERTIES = frozenset(
     """

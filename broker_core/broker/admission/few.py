@@ -133,7 +133,8 @@ def _plain(data: bytearray, start: int, size: int, limit: int) -> _Plain | None:
     if body_crc(memoryview(data)[start + layout.BODY : topic_at]) != crc:
         return None
     properties = parse_properties(memoryview(data)[properties_at + 2 : end])
-    is_plain = OWN_PROPERTIES.isdisjoint(properties)
+    has_zero = data.find(0, properties_at + 2, end) >= 0
+    is_plain = not has_zero and OWN_PROPERTIES.isdisjoint(properties)
     return _Plain(topic, queue_id, sys_flag, properties) if is_plain else None
 
 

@@ -2,7 +2,8 @@
 
 The broker believes some properties because it alone sets them (OWN_PROPERTIES): that a half message
 is a block, who prepared it, where it belongs. In a delayed message two of them are the client's
-word, and delayed.py checks what they say.
+word, and delayed.py checks what they say. No text has a zero byte: after a loss of power, recovery
+would take a record full of them for a torn one, and cut the log there (store/log/scan.py).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from broker_core.codec.property_names import (
     REAL_TOPIC,
     SCHEDULE_TOPIC,
 )
-from broker_core.codec.spans import Spans, spans_of
+from broker_core.codec.spans import Spans, gather_spans, spans_of
 from broker_core.errors import IllegalMessageError
 
 if TYPE_CHECKING:
@@ -38,13 +39,20 @@ _ANY_VALUE = b"?"
 
 
 def refuse_own_properties(messages: MessageBatch) -> None:
-    """Raise IllegalMessageError for the first message with a property that only the broker sets."""
+    """Raise as `refuse_own_in` does, for messages given as columns."""
     if SCHEDULE_TOPIC in messages.topics or may_hold_own(messages.property_parts):
         refuse_own_in(spans_of(messages.property_texts), messages.destinations)
 
 
 def refuse_own_in(texts: Spans, to: Destinations) -> None:
-    """Raise IllegalMessageError for the first text with a property that only the broker sets."""
+    """Raise IllegalMessageError for a text with a property that only the broker sets, or a zero."""
+    row = _first_with_zero(texts)
+    if row is not None:
+        message = (
+            f"Message {row} of the request, for topic {_topic(to, row)}, has a zero byte (0x00) in "
+            "its properties. Nothing was written; send it without."
+        )
+        raise IllegalMessageError(message)
     is_delayed = np.zeros(len(to), dtype=np.bool_)
     if SCHEDULE_TOPIC in to.topics:
         is_delayed = np.array([topic == SCHEDULE_TOPIC for topic in to.topics])[to.topic_codes]
@@ -62,13 +70,15 @@ def refuse_own_in(texts: Spans, to: Destinations) -> None:
 def may_hold_own(parts: PropertyParts) -> bool:
     """Tell whether texts that are joined from parts may have a property of the broker's own.
 
-    Looks at the parts, so that texts need not be joined for it. False is certain.
+    Or a zero byte. Looks at the parts, so that texts need not be joined. False is certain.
     """
     skeleton = b""
     for part in parts.parts:
         if isinstance(part, bytes):
             skeleton += part
             continue
+        if _holds_zero(_spans(part)):
+            return True
         entry = skeleton.rpartition(_VALUE_END)[2]
         if not entry:
             # Whole entries, or nothing: the column says by itself which names it has.
@@ -78,7 +88,7 @@ def may_hold_own(parts: PropertyParts) -> bool:
             return True
         else:
             skeleton += _ANY_VALUE
-    return not OWN_PROPERTIES.isdisjoint(parse_properties(skeleton))
+    return b"\0" in skeleton or not OWN_PROPERTIES.isdisjoint(parse_properties(skeleton))
 
 
 def _holds_whole_entries(column: Column) -> bool:
@@ -90,16 +100,36 @@ def _holds_whole_entries(column: Column) -> bool:
 
 def _has_separator(column: Column) -> bool:
     """Tell whether a column of values may hold the byte that ends a value."""
-    data, starts, lengths = column.texts
-    if not len(starts):
-        return False
-    # A column's texts lie one behind the other: a look at all bytes between the first and the last.
-    held = data[int(starts[0]) : int(starts[-1] + lengths[-1])]
-    return bool((held == ord(PROPERTY_SEPARATOR)).any())
+    return bool((_held(_spans(column)) == ord(PROPERTY_SEPARATOR)).any())
+
+
+def _holds_zero(texts: Spans) -> bool:
+    """Tell whether texts that lie one behind the other may hold a zero byte."""
+    return int(_held(texts).min(initial=1)) == 0
+
+
+def _held(texts: Spans) -> NDArray[np.uint8]:
+    """Return all bytes from the first of some texts to the last, which lie one behind the other."""
+    data, starts, lengths = texts
+    return data[int(starts[0]) : int(starts[-1] + lengths[-1])] if len(starts) else data[:0]
+
+
+def _first_with_zero(texts: Spans) -> int | None:
+    """Return the first row with a zero byte in its text, or None."""
+    # Copied together: what lies between the texts of records is full of zeros.
+    joined = spans_of(gather_spans(texts))
+    if not _holds_zero(joined):
+        return None
+    at = int(joined.starts[0]) + int((_held(joined) == 0).argmax())
+    return int(np.searchsorted(joined.starts, at, side="right")) - 1
 
 
 def _spans(column: Column) -> Spans:
     return Spans(*column.texts)
+
+
+def _topic(to: Destinations, row: int) -> str:
+    return to.topics[int(to.topic_codes[row])]
 
 
 def _select(texts: Spans, rows: NDArray[np.intp]) -> Spans:
@@ -110,9 +140,8 @@ def _refusal(texts: Spans, to: Destinations, row: int, names: list[str]) -> Ille
     start, length = int(texts.starts[row]), int(texts.lengths[row])
     found = parse_properties(texts.data[start : start + length].tobytes())
     name = next(name for name in names if name in found)
-    topic = to.topics[int(to.topic_codes[row])]
     message = (
-        f"Message {row} of the request, for topic {topic}, has the property {name}, which only the "
-        "broker sets. Nothing was written; send it without."
+        f"Message {row} of the request, for topic {_topic(to, row)}, has the property {name}, "
+        "which only the broker sets. Nothing was written; send it without."
     )
     return IllegalMessageError(message)

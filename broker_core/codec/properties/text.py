@@ -10,7 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker_core.codec.property_names import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from broker_core.codec.property_names import (
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    UNSTORABLE,
+)
 from broker_core.errors import IllegalMessageError
 
 
@@ -31,18 +35,18 @@ def parse_properties(text: bytes | bytearray | memoryview) -> dict[str, str]:
 def format_properties(properties: Mapping[str, str]) -> bytes:
     r"""Return the text that is stored, with 0x02 after every entry, in the mapping's order.
 
-    IllegalMessageError for a name or value with a separator in it: it would end its entry and begin
-    another one.
+    IllegalMessageError for a name or value with a separator in it, which would end its entry and
+    begin another one, or with a zero byte.
 
     >>> format_properties({"TAGS": "TagA"})
     b'TAGS\x01TagA\x02'
     """
     for name, value in properties.items():
         for text in (name, value):
-            if NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+            if any(mark in text for mark in UNSTORABLE):
                 message = (
-                    f"The property {name[:64]!r} can't be stored: {text[:64]!r} has a separator "
-                    "(0x01, 0x02) in it. Nothing was written."
+                    f"The property {name[:64]!r} can't be stored: {text[:64]!r} has a zero byte or "
+                    "a separator (0x00, 0x01, 0x02) in it. Nothing was written."
                 )
                 raise IllegalMessageError(message)
     return join_entries(properties)

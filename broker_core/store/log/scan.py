@@ -7,8 +7,8 @@ After an unclean stop a scan also looks for torn records (`suspects_tears`): wri
 page cache, but not to the disk when power was lost. Lost sectors read as zeros. A record that lost
 a sector of its head does not add up, and one that lost some of its body fails its checksum, but no
 checksum covers the properties text: a record that lost only some of that looks valid. It is told by
-its zeros, because text has none that would fill all of a record's share of a sector. Only records
-behind the last flush can be torn.
+a sector that is all zeros and holds some of the text, because text has no zeros (the door refuses
+them). Only records behind the last flush can be torn.
 """
 
 from __future__ import annotations
@@ -123,21 +123,23 @@ def first_torn(
         return None
     low = int(starts[0])
     high = int(starts[-1] + lengths[-1])
-    # Running counts of bytes that are not zero: each text, and each share of a sector, is then
-    # one subtraction.
+    # Running counts of bytes that are not zero: each text is then one subtraction.
     written = np.zeros(high - low + 1, dtype=np.int64)
     np.cumsum(buffer[low:high] != 0, out=written[1:])
     counts = written[starts + lengths - low] - written[starts - low]
     for row in np.flatnonzero(counts < lengths).tolist():
-        if _lacks_sector(written, int(starts[row]), int(starts[row] + lengths[row]), low):
+        if _lacks_sector(buffer, int(starts[row]), int(starts[row] + lengths[row])):
             return int(row)
     return None
 
 
-def _lacks_sector(written: NDArray[np.int64], start: int, end: int, low: int) -> bool:
-    """Tell whether some sector's share of [start, end) is all zeros."""
-    cuts = [start, *range((start // SECTOR + 1) * SECTOR, end, SECTOR), end]
-    return bool((np.diff(written[np.array(cuts) - low]) == 0).any())
+def _lacks_sector(buffer: NDArray[np.uint8], start: int, end: int) -> bool:
+    """Tell whether some sector of [start, end) is all zeros, also what it holds of the neighbours.
+
+    A sector is written whole: where a neighbour's bytes are, the text has lost none.
+    """
+    first, last = start // SECTOR, -(-end // SECTOR)
+    return any(not buffer[at * SECTOR : (at + 1) * SECTOR].any() for at in range(first, last))
 
 
 def follows_record(log: CommitLog, last_start: int, end: int) -> bool:

@@ -40,8 +40,8 @@ _COLUMN_OF = {
     DELAY: DELAY_LEVEL,
     SHARDING_KEY: SHARDING_COLUMN,
 }
-_LAST_SEPARATOR = 2
-_SEPARATORS = "contains a character that RocketMQ separates properties with (0x01 or 0x02)"
+_LAST_UNSTORABLE = 2
+_UNSTORABLE = "contains a character that properties can't hold (0x00, 0x01 or 0x02)"
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class TopicColumn:
 
 
 def refuse_separators(texts: pa.Array, what: str, topics: TopicColumn) -> pa.Array:
-    """Return the texts unchanged; WriteError for one with a separator of properties in it."""
-    row = _first_with_separator(texts)
+    """Return the texts unchanged; WriteError for one that properties can't hold."""
+    row = _first_unstorable(texts)
     if row is not None:
-        raise sink_errors.illegal_text(topics.of(row), what, texts[row].as_py(), _SEPARATORS)
+        raise sink_errors.illegal_text(topics.of(row), what, texts[row].as_py(), _UNSTORABLE)
     return texts
 
 
@@ -77,10 +77,10 @@ def joined_keys(keys: pa.Array, topics: TopicColumn) -> pa.Array:
         raise sink_errors.illegal_text(
             topics.of(int(rows[index])), "the key", elements[index].as_py(), why
         )
-    wrong = _first_with_separator(elements)
+    wrong = _first_unstorable(elements)
     if wrong is not None:
         raise sink_errors.illegal_text(
-            topics.of(int(rows[wrong])), "the key", elements[wrong].as_py(), _SEPARATORS
+            topics.of(int(rows[wrong])), "the key", elements[wrong].as_py(), _UNSTORABLE
         )
     if elements.null_count:
         keys = _without_null_elements(keys, elements, rows)
@@ -100,10 +100,10 @@ def user_properties(column: pa.Array, topics: TopicColumn) -> pa.Array:
     )
     _refuse_reserved(np.asarray(reserved), names, rows, topics)
     for texts, what in ((names, "a property named"), (values, "a property whose value is")):
-        index = _first_with_separator(texts)
+        index = _first_unstorable(texts)
         if index is not None:
             topic = topics.of(int(rows[index]))
-            raise sink_errors.illegal_text(topic, what, texts[index].as_py(), _SEPARATORS)
+            raise sink_errors.illegal_text(topic, what, texts[index].as_py(), _UNSTORABLE)
         empty = np.asarray(pc.equal(texts, "").fill_null(False))
         if empty.any():
             index = int(empty.argmax())
@@ -158,8 +158,8 @@ def _without_null_elements(
     return pa.ListArray.from_arrays(pa.array(offsets), elements.drop_null())
 
 
-def _first_with_separator(texts: pa.Array) -> int | None:
-    """Return the index of the first text that contains 0x01 or 0x02; None if none does."""
+def _first_unstorable(texts: pa.Array) -> int | None:
+    """Return the index of the first text that contains 0x00, 0x01 or 0x02; None if none does."""
     data, starts, lengths = spans_of(texts)
     if not len(starts):
         return None
@@ -167,8 +167,8 @@ def _first_with_separator(texts: pa.Array) -> int | None:
     # count here too, so the texts themselves decide.
     begin, end = int(starts[0]), int(starts[-1] + lengths[-1])
     data = data[begin:end]
-    if not ((data == 1) | (data == _LAST_SEPARATOR)).any():
+    if int(data.min(initial=_LAST_UNSTORABLE + 1)) > _LAST_UNSTORABLE:
         return None
-    found = pc.match_substring_regex(texts, "[\x01\x02]").fill_null(False)
+    found = pc.match_substring_regex(texts, "[\\x00-\\x02]").fill_null(False)
     hits = np.asarray(found)
     return int(hits.argmax()) if hits.any() else None

@@ -278,10 +278,12 @@ def test_a_name_that_rocketmq_keeps_is_refused_with_topic_and_name(name: str, hi
         {"properties": [[("p", "1")], [("q\x01", "2")]]},
         {"properties": [[("p", "1")], [("q", "\x02")]]},
         {"keys": pa.array([["a"], ["b", "c\x01"]], type=pa.list_(pa.string()))},
+        {"tags": ["a", "b\x00"]},
+        {"properties": [[("p", "1")], [("q", "\x00" * 1100)]]},
     ],
-    ids=["tags", "keys", "shardingKey", "property-name", "property-value", "key-element"],
+    ids=["tags", "keys", "shardingKey", "name", "value", "key-element", "zero", "zeros"],
 )
-def test_separators_inside_texts_are_refused(columns: dict[str, Any]) -> None:
+def test_texts_that_properties_cannot_hold_are_refused(columns: dict[str, Any]) -> None:
     text = refusal(topic=["orders", "bills"], body=[b"x", b"y"], **columns)
 
     assert "ROCKETMQ_SINK.ILLEGAL_TEXT" in text

@@ -34,7 +34,7 @@ def test_text_that_lost_a_sector_is_torn(lost: tuple[int, int], torn: int | None
     assert first_torn(buffer, starts, lengths) == torn
 
 
-@pytest.mark.parametrize("zero", [(450, 460), (510, 511), (513, 600), (512, 599)])
+@pytest.mark.parametrize("zero", [(450, 460), (510, 511), (513, 600), (512, 599), (400, 600)])
 def test_zeros_that_are_part_of_a_text_are_not_a_tear(zero: tuple[int, int]) -> None:
     buffer, starts, lengths = texts((400, 600), (900, 1600))
     buffer[slice(*zero)] = 0
