@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker_core.broker.admission.numbers import require_number
 from broker_core.broker.admission.own_names import require_client_group, require_client_topic
 from broker_core.broker.catalog import TOPICS_FILE
 from broker_core.broker.offsets import ConsumerOffsets, consumer_offsets_file, require_room
@@ -35,6 +36,7 @@ class Admin:
     def create_topic(self, topic: str, queues: int, *, exist_ok: bool) -> None:
         """Make a topic; TopicExistsError unless `exist_ok`, which leaves one as it is."""
         require_client_topic(topic, "create")
+        queues = require_number(queues, f"The number of queues of topic {topic}")
         self._create(check_topic(topic), queues, exist_ok=exist_ok)
 
     def create_own_topics(self, topics: Sequence[str]) -> None:
@@ -59,6 +61,7 @@ class Admin:
     def add_queues(self, topic: str, total: int) -> None:
         """Let a topic have `total` queues; only growth is allowed."""
         require_client_topic(topic, "add queues to")
+        total = require_number(total, f"The number of queues of topic {topic}")
         _check_queues(topic, total)
         with self._writer.turn("add queues"):
             config = self._catalog.config(topic)
@@ -91,8 +94,13 @@ class Admin:
         """Record where a group will read next; RequestError for one too many in the topic."""
         require_client_group(check_group(group))
         require_client_topic(topic, "move offsets of a group in")
-        if offset < 0:
-            message = f"Offset {offset} of group {group} is negative; offsets start at 0."
+        queue_id = require_number(queue_id, f"A queue of topic {topic}")
+        offset = require_number(offset, f"The offset of group {group}")
+        if min(offset, queue_id) < 0:
+            message = (
+                f"Offset {offset} of group {group} in queue {queue_id} of {topic} is negative, or "
+                "the queue is; both start at 0. Nothing was changed."
+            )
             raise RequestError(message)
         # Before the lock, so that a refusal costs next to nothing; again when nobody else writes.
         self._offsets_with_room(group, topic)

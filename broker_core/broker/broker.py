@@ -33,6 +33,7 @@ from broker_core.api import (
     require_batch_limits,
 )
 from broker_core.broker.admin import Admin, load_consumer_offsets
+from broker_core.broker.admission.numbers import require_number
 from broker_core.broker.catalog import Catalog
 from broker_core.clock import now_ms
 from broker_core.codec.hashing.java import index_hash, java_hash
@@ -360,6 +361,7 @@ class EmbeddedBroker(Closing):
 
         levels = len(self.writer.settings.delay_levels_ms)
         config = self.door.topic(topic)
+        delay_level = require_number(delay_level, f"The delay level of a message for {topic}")
         if not 0 <= delay_level <= levels:
             message = f"Delay level {delay_level} for topic {topic} is not one of 1 to {levels}."
             raise IllegalMessageError(message)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker_core.broker.admission.numbers import require_number
 from broker_core.broker.topics import TopicConfig, TopicTable
 from broker_core.codec.legal_names import check_topic, is_legal_topic
 from broker_core.errors import RequestError, TopicNotFoundError
@@ -119,6 +120,7 @@ class Catalog:
     def require_queue(self, topic: str, queue_id: int) -> None:
         """Raise RequestError unless the topic has this queue; errors as for `config` too."""
         count = self.config(topic).read_queues
+        queue_id = require_number(queue_id, f"A queue of topic {topic}")
         if not 0 <= queue_id < count and queue_id not in self.queue_ids(topic):
             message = f"Topic {topic} has queues 0 to {count - 1}, not {queue_id}."
             raise RequestError(message)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from broker_core.broker.admission.numbers import require_number
 from broker_core.errors import CorruptRecordError, RequestError
 from broker_core.store import config_files
 
@@ -56,6 +57,7 @@ class TopicConfig:
 
     def check_queue(self, queue_id: int) -> int:
         """Return a queue's number if messages can be sent to it; else RequestError."""
+        queue_id = require_number(queue_id, f"A queue of topic {self.name}")
         if not 0 <= queue_id < self.write_queues:
             message = (
                 f"Topic {self.name} has queues 0 to {self.write_queues - 1} to write to, not "

@@ -62,6 +62,14 @@ class Door:
 
         `texts` are the properties of each message; without them none may be delayed.
         """
+        codes = to.topic_codes
+        if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < len(to.topics):
+            # What no topic is asked about would pass.
+            message = (
+                f"Messages have topic codes {int(codes.min())} to {int(codes.max())}, but the "
+                f"request has {len(to.topics)} topics. Nothing was written."
+            )
+            raise RequestError(message)
         for code, topic in enumerate(to.topics):
             rows = np.flatnonzero(to.topic_codes == code)
             queue_ids = to.queue_ids[rows]

@@ -252,7 +252,7 @@ def test_fields_that_only_the_broker_knows_are_its_own(broker: AnyBroker) -> Non
     assert row["storeHost"] != "0.0.0.0:0"
 
 
-TEXTS = ["\x01", "\x02", "a\x01b", "a\x02HALF_BLOCK\x011"]
+TEXTS = ["\x01", "\x02", "a\x01b", "a\x02HALF_BLOCK\x011", "\x00", "a" + "\x00" * 1100]
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -279,11 +279,67 @@ def test_no_text_ends_one_property_and_begins_another(broker: AnyBroker, text: s
     assert seen(broker) == before
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("rows", [1, 100, 2500])
+@pytest.mark.parametrize("text", [b"\x00", b"k\x01" + b"\x00" * 1100 + b"\x02", b"k\x01v\x00"])
+def test_no_text_looks_like_a_lost_sector(
+    broker: AnyBroker, way: str, rows: int, text: bytes
+) -> None:
+    before = seen(broker)
+
+    with pytest.raises(IllegalMessageError, match=rf"Message {rows - 1} .*zero byte"):
+        WAYS[way](broker, columns(more=text, rows=rows))
+
+    assert seen(broker) == before
+
+
+@pytest.mark.parametrize("code", [-(2**31), -2, -1, 1, 7])
+def test_every_message_names_a_topic_of_its_batch(broker: AnyBroker, code: int) -> None:
+    before = seen(broker)
+    batch = replace(columns(queue_id=999), topic_codes=np.array([code], dtype=np.int32))
+
+    with pytest.raises((RequestError, IndexError)):
+        broker.append(batch)
+
+    assert seen(broker) == before
+
+
+@pytest.mark.parametrize("number", [3.0, True, "3", None, 2**63, np.float64(1)])
+def test_what_is_no_whole_number_is_written_to_no_table(broker: AnyBroker, number: object) -> None:
+    if not isinstance(broker, EmbeddedBroker):
+        pytest.skip("over gRPC requests are typed")
+    wrong = cast("int", number)
+    config = broker.reader.root / "config"
+    before, files = seen(broker), {path: path.read_bytes() for path in config.iterdir()}
+    calls: Sequence[Callable[[], object]] = [
+        lambda: broker.commit_offset("g", "t", 0, wrong),
+        lambda: broker.commit_offset("g", "t", wrong, 0),
+        lambda: broker.create_topic("new", wrong),
+        lambda: broker.add_queues("t", wrong),
+        lambda: broker.send("t", b"x", delay_level=wrong),
+    ]
+    if number is not None:
+        calls = [*calls, lambda: broker.send("t", b"x", queue_id=wrong)]
+    for call in calls:
+        with pytest.raises(RequestError, match="can't be"):
+            call()
+
+    assert seen(broker) == before
+    assert {path: path.read_bytes() for path in config.iterdir()} == files
+
+
+def test_numbers_of_numpy_are_numbers(broker: AnyBroker) -> None:
+    broker.commit_offset("numpy", "t", cast("int", np.int64(1)), cast("int", np.int32(7)))
+
+    assert list(broker.consumer_offsets("numpy", "t").values()) == [7]
+
+
 # Looking for names in parts, and in texts
 
 NAMES = st.sampled_from([*sorted(OWN_PROPERTIES), "TAGS", "KEYS", "HALF_BLOC", "HALF_BLOCKS", "x"])
 ODD_TEXTS = st.lists(
-    st.one_of(NAMES.map(str.encode), st.sampled_from([b"\x01", b"\x02", b"v", b""])), max_size=8
+    st.one_of(NAMES.map(str.encode), st.sampled_from([b"\x01", b"\x02", b"v", b"", b"\x00"])),
+    max_size=8,
 ).map(b"".join)
 
 
@@ -316,6 +372,7 @@ def test_parts_hide_no_name(parts: list[bytes | list[bytes]]) -> None:
 
     if not may_hold_own(made):
         assert all(OWN_PROPERTIES.isdisjoint(found) for found in joined)
+        assert b"\x00" not in b"".join(made.joined().to_pylist())
 
 
 def test_parts_of_an_ordinary_batch_need_not_be_joined() -> None:
