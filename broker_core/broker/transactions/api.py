@@ -236,7 +236,7 @@ class Transactions:
         """
         self._check_back.rescue(physical_offset)
         if not is_locked:
-            retention = DecisionRetention(self._tools, self._finisher.finish)
+            retention = DecisionRetention(self._tools, self._finisher.try_finish)
             retention.carry(physical_offset, self._check_back.open_attempts(physical_offset))
 
     # Single messages

@@ -35,7 +35,7 @@ from broker_core.broker.transactions.check_back_plan import (
 from broker_core.broker.transactions.check_back_progress import read_progress, save_progress
 from broker_core.broker.transactions.decision_records import stream_tag
 from broker_core.broker.transactions.half import HALF_QUEUE, give_up, put_back
-from broker_core.broker.transactions.op import OP_QUEUE, listed_halves
+from broker_core.broker.transactions.op import OP_QUEUE, settled_by
 from broker_core.broker.transactions.settle import SettledElsewhereError, no_copies
 from broker_core.codec.decode import property_columns
 from broker_core.codec.fields import locate
@@ -71,9 +71,9 @@ Ask = Callable[["NDArray[np.int64]"], None]
 """Asks producers about half messages that were just put back, by their offsets."""
 Room = Callable[[str, str, str], int]
 """Returns how many questions can be asked now, by group, user and topic (asking.py)."""
-Action = Callable[["NDArray[np.int64]"], int]
-"""Does a step to half messages. Returns how many it did, the first of them: what is left waits for
-the next round."""
+Action = Callable[["NDArray[np.int64]"], "NDArray[np.bool_]"]
+"""Does a step to half messages. Tells which of them it did: what is left waits for the next
+round."""
 
 _COLUMNS = (
     PRODUCER_GROUP,
@@ -144,8 +144,7 @@ class CheckBack:
         for step, action in self._actions(look).items():
             rows = np.flatnonzero(steps == step)
             if len(rows):
-                count = action(halves.offsets[rows])
-                done[rows[:count]] = True
+                done[rows] = action(halves.offsets[rows])
         waiting = halves.offsets[~done]
         reached = advance(end, ops.end, waiting, ops.listed, ops.listing)
         if reached != progress:
@@ -210,7 +209,7 @@ class CheckBack:
         start, end = self._reader.queue_range(OP_TOPIC, OP_QUEUE)
         first = min(max(start, since), end)
         found = [
-            listed_halves(frames)
+            settled_by(self._reader, frames)
             for frames in self._reader.frames(OP_TOPIC, OP_QUEUE, first, end)
             if len(frames)
         ]
@@ -298,28 +297,39 @@ class CheckBack:
             Step.GIVE_UP: partial(self._give_up, look),
         }
 
-    def _finish(self, offsets: NDArray[np.int64]) -> int:
-        """Finish the decisions that name these; each settles all that it names."""
+    def _finish(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Finish the decisions that name these; each settles all that it names.
+
+        A decision that can't be finished hurts no other: its half messages wait.
+        """
+        done = [np.zeros(0, dtype=np.bool_)]
         for frames in self._settler.frames(offsets):
             keys = property_columns(frames, [UNIQ_KEY])[UNIQ_KEY]
-            for attempt_id in pc.unique(_attempt_ids(keys)).to_pylist():
-                attempt = self._journal.attempt(attempt_id)
-                found = attempt and self._journal.decision(stream_tag(attempt.batch), attempt.user)
-                if found and not found.decision.is_done:
-                    log.info("event=batch_finished_by_check_back batch=%s", found.decision.batch)
-                    self._finisher.finish(found)
-        return len(offsets)
+            coded = pc.dictionary_encode(_attempt_ids(keys))
+            finished = np.array([self._finish_of(each) for each in coded.dictionary.to_pylist()])
+            done.append(finished[coded.indices.to_numpy()])
+        return np.concatenate(done)
 
-    def _roll_back(self, look: _Look, offsets: NDArray[np.int64]) -> int:
+    def _finish_of(self, attempt_id: str) -> bool:
+        """Finish the decision about an attempt's batch; tell whether nothing is left to do."""
+        attempt = self._journal.attempt(attempt_id)
+        found = attempt and self._journal.decision(stream_tag(attempt.batch), attempt.user)
+        if not found or found.decision.is_done:
+            return True
+        log.info("event=batch_finished_by_check_back batch=%s", found.decision.batch)
+        return self._finisher.try_finish(found)
+
+    def _roll_back(self, look: _Look, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Settle half messages without a copy."""
         guard = partial(self._require_planned, look, Step.ROLL_BACK)
-        return sum(count for count, _ in self._settle(offsets, no_copies, guard))
+        return _first(sum(count for count, _ in self._settle(offsets, no_copies, guard)), offsets)
 
-    def _give_up(self, look: _Look, offsets: NDArray[np.int64]) -> int:
+    def _give_up(self, look: _Look, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Copy half messages to the discard topic."""
         log.warning("event=half_messages_given_up count=%d", len(offsets))
         guard = partial(self._require_planned, look, Step.GIVE_UP)
-        return sum(count for count, _ in self._settle(offsets, self._discarded, guard))
+        settled = self._settle(offsets, self._discarded, guard)
+        return _first(sum(count for count, _ in settled), offsets)
 
     def _discarded(self, offsets: NDArray[np.int64]) -> list[Batch]:
         return [
@@ -344,13 +354,13 @@ class CheckBack:
         if (steps[: len(offsets)] != step).any():
             raise SettledElsewhereError
 
-    def _ask_about(self, offsets: NDArray[np.int64]) -> int:
+    def _ask_about(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Put half messages back, counted, then ask about the new ones."""
         done = 0
         for count, copies in self._settle(offsets, self._put_back):
             done += count
             self._ask(copies)
-        return done
+        return _first(done, offsets)
 
     def _put_back(self, offsets: NDArray[np.int64], checks: int = 1) -> list[Batch]:
         copies = []
@@ -408,6 +418,12 @@ class _Names:
     def _producer(self, text: str) -> int:
         group, user, topic = text.split(PROPERTY_SEPARATOR)
         return self._producers.setdefault((group, user, topic), len(self._producers))
+
+
+def _first(count: int, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Tell that the first `count` of some half messages are done."""
+    done: NDArray[np.bool_] = np.arange(len(offsets)) < count
+    return done
 
 
 def _attempt_ids(keys: pa.Array) -> pa.Array:

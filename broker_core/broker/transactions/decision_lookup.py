@@ -37,7 +37,7 @@ from broker_core.broker.transactions.forgotten import FORGOTTEN_TAG, ForgottenSt
 from broker_core.codec.hashing.java import java_hash
 from broker_core.codec.ids import UniqueIds
 from broker_core.codec.message_batch import MessageBatch
-from broker_core.codec.property_names import BATCH_TOPIC, TAGS
+from broker_core.codec.property_names import BATCH_TOPIC, SCHEDULE_TOPIC, TAGS
 from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.types import BatchRef, PhysicalOffset
 
@@ -110,7 +110,7 @@ class _Memory:
     newest: JournalEntry | None
 
 
-Fits = Callable[[JournalRecord], bool]
+Fits = Callable[[JournalEntry], bool]
 
 
 class DecisionLookup:
@@ -145,7 +145,9 @@ class DecisionLookup:
     def _decision(
         self, tag: str, kind: str, fits: Callable[[Decision], bool]
     ) -> LoggedDecision | None:
-        entry = self._newest(tag, kind, lambda found: isinstance(found, Decision) and fits(found))
+        entry = self._newest(
+            tag, kind, lambda found: isinstance(found.record, Decision) and fits(found.record)
+        )
         if entry is None:
             return None
         assert isinstance(entry.record, Decision)
@@ -197,21 +199,45 @@ class DecisionLookup:
 
     def logged_attempt(self, attempt_id: str) -> LoggedAttempt | None:
         """Return the attempt with this id and where its record lies."""
-        entry = self._newest(attempt_id, "attempt", lambda found: isinstance(found, BatchAttempt))
+        entry = self._newest(
+            attempt_id, "attempt", lambda found: isinstance(found.record, BatchAttempt)
+        )
         if entry is None:
             return None
         assert isinstance(entry.record, BatchAttempt)
         return LoggedAttempt(entry.record, entry.physical_offset)
 
     def delivered(self, level: int) -> int:
-        """Return the offset up to which delayed messages of a level are delivered, 0 if unsaid."""
-        entry = self._newest(
-            delay_tag(level), "delivered", lambda found: isinstance(found, Delivered)
-        )
+        """Return the offset up to which delayed messages of a level are delivered, 0 if unsaid.
+
+        A record counts that speaks of messages which were there before it.
+        """
+        entry = self._newest(delay_tag(level), "delivered", self._is_delivered)
         if entry is None:
             return 0
         assert isinstance(entry.record, Delivered)
         return entry.record.offset
+
+    def _is_delivered(self, found: JournalEntry) -> bool:
+        """Tell whether a record says how far a level is delivered, and can be right."""
+        if not isinstance(found.record, Delivered):
+            return False
+        last, queue_id = found.record.offset - 1, found.record.level - 1
+        start, end = self._reader.queue_range(SCHEDULE_TOPIC, queue_id)
+        if start <= last < end:
+            entry = self._reader.entries(SCHEDULE_TOPIC, queue_id, last, last + 1)[0]
+            is_right = int(entry["physical_offset"]) < found.physical_offset
+        else:
+            is_right = -1 <= last < start
+        if not is_right:
+            log.warning(
+                "event=journal_record_ignored physical_offset=%d error=offset %s of delay level %d "
+                "was not there yet",
+                found.physical_offset,
+                found.record.offset,
+                found.record.level,
+            )
+        return is_right
 
     def forgotten(self, start: int, end: int) -> Iterator[LoggedForgotten]:
         """Yield the records of forgotten streams among [start, end), the newest first."""
@@ -259,8 +285,10 @@ class DecisionLookup:
         for _, place in self._places(tag, start, end):
             record = self._parsed(place)
             # Tags of one hash may differ; only the record has the text.
-            if record is not None and record.tag == tag and fits(record):
-                return JournalEntry(record, place)
+            if record is not None and record.tag == tag:
+                entry = JournalEntry(record, place)
+                if fits(entry):
+                    return entry
         return None
 
     def _places(self, tag: str, start: int, end: int) -> Iterator[tuple[int, PhysicalOffset]]:

@@ -210,7 +210,7 @@ def parse_body(body: bytes, physical_offset: int) -> JournalRecord:
             user=user,
             fingerprint=str(found.get("fingerprint", "")),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         message = (
             f"The record of a batch at physical offset {physical_offset} makes no sense ({error}). "
             "Run `rocketmq-broker check` on the store."

@@ -68,7 +68,6 @@ from broker_core.codec.message_batch import Destinations
 from broker_core.codec.property_names import BATCH_TOPIC, PREPARED_BY, TAGS
 from broker_core.codec.record_copy import copy_records
 from broker_core.codec.spans import gather_spans
-from broker_core.errors import OffsetRangeError
 from broker_core.store.batch import Batch
 
 if TYPE_CHECKING:
@@ -99,8 +98,8 @@ _SCHEMA = pa.schema(
     ]
 )
 log = logging.getLogger(__name__)
-Finish = Callable[["LoggedDecision"], None]
-"""Makes all that a decision names visible, and notes that it is done."""
+Finish = Callable[["LoggedDecision"], bool]
+"""Makes all that a decision names visible, and notes that it is done; False if it can't be."""
 
 
 @dataclass(frozen=True)
@@ -193,14 +192,7 @@ class DecisionRetention:
             newest = self._journal.decision(tag, user)
             if newest is None or newest.decision.is_done:
                 continue
-            try:
-                self._finish(newest)
-            except OffsetRangeError as error:
-                # It names what the half queue never held: damage, which must not stop retention.
-                batch = newest.decision.batch
-                log.warning("event=decision_not_finished batch=%s error=%s", batch, error)
-                continue
-            has_any = True
+            has_any |= self._finish(newest)
         return has_any
 
     def _place(self, number: int) -> int:
@@ -303,7 +295,8 @@ def _decisions(frames: FrameBatch) -> pa.Table:
     last = _last_rows(streams)
     rows = rows[last]
     fields, bodies = locate(frames.select(rows)), bodies.take(pa.array(rows))
-    numbers = pc.struct_field(pc.extract_regex(bodies.cast(pa.string()), _NUMBER), "number")
+    # As bytes: a body that is no UTF-8 is odd, and must not stop retention. Digits always are.
+    numbers = pc.struct_field(pc.extract_regex(bodies, _NUMBER), "number").cast(pa.string())
     is_done = is_done.take(pa.array(rows)).to_numpy(zero_copy_only=False)
     is_over = is_done & pc.match_substring(bodies, _KEEP_NOT).to_numpy(zero_copy_only=False)
     is_known = numbers.is_valid().to_numpy(zero_copy_only=False)

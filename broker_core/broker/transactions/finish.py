@@ -7,6 +7,7 @@ append checks under the store's lock that no other has settled its half messages
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -19,7 +20,7 @@ from broker_core.broker.transactions.half import HALF_QUEUE
 from broker_core.broker.transactions.op import SettledHalves
 from broker_core.broker.transactions.settle import SettledElsewhereError
 from broker_core.codec.property_names import HALF_TOPIC
-from broker_core.errors import BatchLostError
+from broker_core.errors import BatchLostError, CorruptRecordError, StorageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from broker_core.broker.transactions.settle import Settlement
     from broker_core.broker.transactions.tools import BatchTools
     from broker_core.store.batch import Batch
+
+log = logging.getLogger(__name__)
 
 
 class BatchFinisher:
@@ -46,6 +49,7 @@ class BatchFinisher:
         """
         decision = found.decision
         while not self._is_done(decision):
+            self._require_possible(found)
             named = offsets_in(decision.ranges)
             settled = SettledHalves(self._reader, decision.since, int(named.min(initial=0)))
             left = named[~settled.are_settled(named)]
@@ -66,6 +70,41 @@ class BatchFinisher:
                     self.complete(decision, settlements, len(left), settled, flush)
             except SettledElsewhereError:
                 continue
+
+    def try_finish(self, found: LoggedDecision) -> bool:
+        """Finish a decision; tell whether it is done. If it can't be, the log has a line.
+
+        An odd decision, or one about odd half messages (of an older release, or another broker),
+        must not keep those of others from being finished, nor retention from its work. Whatever is
+        wrong with the disk or the lock is raised: it is wrong for all, and may be over soon.
+        """
+        try:
+            self.finish(found)
+        except Exception as error:
+            is_of_all = isinstance(error, OSError | StorageError)
+            if is_of_all and not isinstance(error, CorruptRecordError):
+                raise
+            batch = found.decision.batch
+            log.warning("event=decision_not_finished batch=%s error=%s", batch, error)
+        return self._is_done(found.decision)
+
+    def _require_possible(self, found: LoggedDecision) -> None:
+        """Raise CorruptRecordError for a decision that names what the half queue never held.
+
+        Before memory is taken for what it names.
+        """
+        decision = found.decision
+        end = self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)[1]
+        if decision.count <= end and all(
+            0 <= first <= last <= end for first, last in decision.ranges
+        ):
+            return
+        message = (
+            f"The decision at physical offset {found.physical_offset} about {decision.batch} names "
+            f"{decision.count} half messages, not all of which are among the {end} of the store. "
+            "Run `rocketmq-broker check` on the store."
+        )
+        raise CorruptRecordError(message, "", found.physical_offset)
 
     def _lose(
         self,

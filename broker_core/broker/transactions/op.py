@@ -22,11 +22,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from broker_core.broker.transactions.half import HALF_QUEUE
 from broker_core.codec.fields import locate
 from broker_core.codec.message_batch import LOOPBACK, MessageBatch
 from broker_core.codec.properties.text import format_properties
 from broker_core.codec.property_names import HALF_TOPIC, OP_TOPIC, TAGS, WAIT
 from broker_core.codec.spans import gather_spans, spans_of
+from broker_core.errors import OffsetRangeError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,7 +120,7 @@ class SettledHalves:
             return
         for frames in self._reader.frames(OP_TOPIC, OP_QUEUE, max(start, self._end), end):
             if len(frames):
-                self._note(listed_halves(frames)[0])
+                self._note(settled_by(self._reader, frames)[0])
         self._end = end
 
     def add(self, offsets: NDArray[np.int64], op_count: int) -> None:
@@ -138,9 +140,7 @@ class SettledHalves:
         return settled
 
     def _note(self, offsets: NDArray[np.int64]) -> None:
-        # An op message can list a number that no half message has: damage must not take memory.
-        end = self._reader.queue_range(HALF_TOPIC, 0)[1]
-        rows = offsets[(offsets >= self.first) & (offsets < end)] - self.first
+        rows = offsets[offsets >= self.first] - self.first
         if not len(rows):
             return
         room = int(rows.max()) + 1
@@ -149,6 +149,41 @@ class SettledHalves:
             flags[: len(self._flags)] = self._flags
             self._flags = flags
         self._flags[rows] = True
+
+
+def settled_by(
+    reader: StoreReader, frames: FrameBatch
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (half offsets, the op offset that lists each) as far as op messages are believed.
+
+    One settles what lay in the half queue before it did, nothing later. So an odd record (of an
+    older release, or another broker) can't settle half messages that are still to come.
+    """
+    halves, ops = listed_halves(frames)
+    rows = np.searchsorted(frames.offsets, ops)
+    try:
+        is_later = _are_later(reader, halves, frames.starts[rows] + (frames.origin or 0))
+    except OffsetRangeError:
+        # Some were just deleted with the log; those are no longer looked at.
+        return settled_by(reader, frames)
+    if is_later.any():
+        _tell(frames, np.unique(rows[is_later]), "half_messages_not_there_yet")
+    return halves[~is_later], ops[~is_later]
+
+
+def _are_later(
+    reader: StoreReader, halves: NDArray[np.int64], op_places: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Tell which half messages came behind an op message, given its place in the log for each."""
+    start, end = reader.queue_range(HALF_TOPIC, HALF_QUEUE)
+    is_later = halves >= end
+    # What was deleted from the queue was there before whatever is left of the log.
+    inside = np.flatnonzero((halves >= start) & ~is_later)
+    if len(inside):
+        first, last = int(halves[inside].min()), int(halves[inside].max())
+        places = reader.entries(HALF_TOPIC, HALF_QUEUE, first, last + 1)["physical_offset"]
+        is_later[inside] = places[halves[inside] - first] > op_places[inside]
+    return is_later
 
 
 def listed_halves(frames: FrameBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -167,19 +202,20 @@ def listed_halves(frames: FrameBatch) -> tuple[NDArray[np.int64], NDArray[np.int
     is_number = pc.match_substring_regex(texts, _NUMBER)
     if not pc.all(is_number, min_count=0).as_py():
         odd = pc.unique(rows.filter(pc.invert(is_number)))
-        _tell(frames, odd.to_numpy())
+        _tell(frames, odd.to_numpy(), "no_numbers")
         is_sound = pc.invert(pc.is_in(rows, odd))
         texts, rows = texts.filter(is_sound), rows.filter(is_sound)
     numbers = texts.cast(pa.string()).cast(pa.int64())
     return numbers.to_numpy(), frames.offsets[rows.to_numpy()]
 
 
-def _tell(frames: FrameBatch, rows: NDArray[np.int64]) -> None:
+def _tell(frames: FrameBatch, rows: NDArray[np.int64], reason: str) -> None:
     """Log op messages that make no sense, the first of them by its place."""
     first = int(rows[0])
     log.warning(
-        "event=op_messages_ignored count=%d first_offset=%d physical_offset=%d reason=no_numbers",
+        "event=op_messages_ignored count=%d first_offset=%d physical_offset=%d reason=%s",
         len(rows),
         int(frames.offsets[first]),
         int(frames.starts[first]) + (frames.origin or 0),
+        reason,
     )

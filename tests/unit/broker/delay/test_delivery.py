@@ -10,8 +10,10 @@ import pytest
 
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.delay.delivery import DELAY_OFFSETS_FILE
+from broker_core.broker.transactions.decision_lookup import DecisionLookup
+from broker_core.broker.transactions.decision_records import Delivered
 from broker_core.broker.transactions.half import destination_text
-from broker_core.codec.message_batch import MessageBatch
+from broker_core.codec.message_batch import LOOPBACK, MessageBatch
 from broker_core.store import config_files
 from broker_core.types import BatchRef, Receipt
 from tests.kit.fixtures import SIZES, expected, extract
@@ -263,6 +265,24 @@ def test_what_can_not_be_delivered_is_set_aside_and_hurts_no_other(
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "TRANS_CHECK_MAX_TIME_TOPIC",
     }
+    assert not broker.transactions.deliver_due()
+
+
+@pytest.mark.parametrize("offset", [1, 3, 10**30, -1])
+def test_a_word_about_messages_that_were_not_there_yet_is_not_believed(
+    broker: EmbeddedBroker, clock: ManualClock, caplog: pytest.LogCaptureFixture, offset: int
+) -> None:
+    broker.transactions.deliver_due()
+    journal = DecisionLookup(broker.reader)
+    broker.writer.append(journal.records([Delivered(1, offset)], clock(), LOOPBACK))
+    for body in (b"one", b"two", b"three"):
+        broker.send("t", body, queue_id=0, delay_level=1)
+    clock.advance(1_000)
+
+    assert broker.transactions.deliver_due() == 3
+
+    assert visible(broker) == [b"one", b"two", b"three"]
+    assert "event=journal_record_ignored" in caplog.text
     assert not broker.transactions.deliver_due()
 
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.transactions import half as half_messages
+from broker_core.broker.transactions.decision_records import BatchAttempt, Decision
 from broker_core.codec.layout import MAX_PROPERTIES_BYTES
-from broker_core.codec.property_names import DISCARD_TOPIC
-from broker_core.errors import IllegalMessageError
-from broker_core.types import HalfMessage, LocalTransactionState
-from tests.kit.transactions import FILE_BYTES, ManualClock, open_store, visible
+from broker_core.codec.message_batch import MessageBatch
+from broker_core.codec.properties.text import format_properties
+from broker_core.codec.property_names import BATCH_TOPIC, DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
+from broker_core.errors import IllegalMessageError, IllegalTransitionError
+from broker_core.types import BatchRef, HalfMessage, LocalTransactionState
+from tests.kit.transactions import FILE_BYTES, ManualClock, attempt_id, open_store, visible
+from tests.kit.transactions import prepare as prepare_batch
 
 TIMEOUT_MS, INTERVAL_MS = 6_000, 30_000
 
@@ -152,3 +159,123 @@ def test_retention_saves_one_without_room(
     assert broker.delete_before(FILE_BYTES) >= FILE_BYTES
     assert visible(broker, DISCARD_TOPIC) == []
     assert broker.transactions.check_back().waiting > 0
+
+
+# Odd records of older releases and other brokers
+
+EVIL = BatchRef("query:evil", "", 1)
+
+
+def put(
+    broker: EmbeddedBroker, topic: str, body: bytes, properties: Mapping[str, str], queue: int = 0
+) -> None:
+    """Append a record to a topic of the broker's own."""
+    broker.writer.append(
+        MessageBatch(
+            [topic],
+            np.zeros(1, dtype=np.int32),
+            np.array([queue], dtype=np.int32),
+            pa.array([body], type=pa.binary()),
+            pa.array([format_properties(properties)], type=pa.binary()),
+        )
+    )
+
+
+def put_record(broker: EmbeddedBroker, record: BatchAttempt | Decision) -> None:
+    put(broker, BATCH_TOPIC, record.body(), {"TAGS": record.tag})
+
+
+def put_decided(broker: EmbeddedBroker, properties: Mapping[str, str]) -> None:
+    """A half message with these properties, of a batch that is decided and not finished."""
+    attempt, start = attempt_id(77), broker.reader.queue_range(HALF_TOPIC, 0)[1]
+    put_record(broker, BatchAttempt(EVIL, attempt))
+    named = {"TRAN_MSG": "true", "PGROUP": "g", "UNIQ_KEY": f"{attempt}{1:012X}"}
+    put(broker, HALF_TOPIC, b"noise" * 10, {**named, **properties})
+    put_record(broker, Decision(EVIL, "r", ((start, start + 1),)))
+
+
+def serves_others(broker: EmbeddedBroker, clock: ManualClock) -> bool:
+    """Check-back finishes another's decision, asks others, and retention deletes."""
+    good = replace(EVIL, owner="query:good")
+    receipt = prepare_batch(broker.transactions, good, 5, [b"decided"])
+    start = int(receipt.prepared[0].start)
+    put_record(broker, Decision(good, "r", ((start, start + receipt.count),)))
+    broker.transactions.listen("g", Listener())
+    prepare(broker, b"single")
+    clock.advance(TIMEOUT_MS + 1)
+    broker.transactions.check_back()
+    found = set(visible(broker))
+    fill(broker, 4)
+    return {b"decided", b"single"} <= found and broker.delete_before(FILE_BYTES) >= FILE_BYTES
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"HALF_BLOCK": "2", "REAL_TOPIC": "t", "REAL_QID": "0"},
+        {"HALF_BLOCK": "two", "REAL_TOPIC": "t", "REAL_QID": "0"},
+        {"REAL_TOPIC": "../../x", "REAL_QID": "0"},
+        {"REAL_TOPIC": "t", "REAL_QID": "none"},
+        {},
+    ],
+)
+def test_a_decision_that_can_not_be_finished_stops_nobody_else(
+    broker: EmbeddedBroker,
+    clock: ManualClock,
+    properties: Mapping[str, str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker.transactions.check_back()
+    put_decided(broker, properties)
+
+    assert serves_others(broker, clock)
+    assert "event=decision_not_finished" in caplog.text
+
+
+@pytest.mark.parametrize("ranges", [((0, 10**15),), ((-3, 1),), ((0, 1),) * 1000])
+def test_a_decision_about_what_never_was_stops_nobody_else(
+    broker: EmbeddedBroker,
+    clock: ManualClock,
+    ranges: tuple[tuple[int, int], ...],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    prepare_batch(broker.transactions, EVIL, 1, [b"evil"])
+    put_record(broker, Decision(EVIL, "r", ranges))
+
+    assert serves_others(broker, clock)
+    assert "event=decision_not_finished" in caplog.text
+
+
+def test_what_a_decision_names_waits_for_as_long_as_it_can_not_be_finished(
+    broker: EmbeddedBroker,
+) -> None:
+    broker.transactions.check_back()
+    put_decided(broker, {})
+
+    assert [broker.transactions.check_back().waiting for _ in range(2)] == [1, 1]
+
+
+def test_an_op_message_settles_nothing_that_comes_behind_it(
+    broker: EmbeddedBroker, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    receipt = prepare_batch(broker.transactions, EVIL, 1, [b"rolled back"])
+    put(broker, OP_TOPIC, b"".join(b"%d," % number for number in range(900)), {"TAGS": "d"})
+    late = prepare_batch(broker.transactions, replace(EVIL, number=2), 2, [b"late"])
+
+    with pytest.raises(IllegalTransitionError):
+        broker.transactions.commit_batch(EVIL, [receipt])
+    broker.transactions.commit_batch(late.batch, [late])
+
+    assert visible(broker) == [b"late"]
+    assert serves_others(broker, clock)
+    assert "reason=half_messages_not_there_yet" in caplog.text
+
+
+def test_a_record_of_the_journal_that_is_no_text_does_not_stop_retention(
+    broker: EmbeddedBroker, clock: ManualClock
+) -> None:
+    broker.transactions.check_back()
+    body = b'{"kind":"done","owner":"\xff\xfe","name":"","batch":1,"run":"r","keep":true}'
+    put(broker, BATCH_TOPIC, body, {"TAGS": "query:evil#"})
+
+    assert serves_others(broker, clock)

@@ -134,8 +134,10 @@ def test_delays_and_decisions_that_are_not_done_are_always_carried_along(
     nothing = {"batchDecisionCarryMax": 0, "batchDecisionReservedTime": 0}
     with open_with(tmp_path / "store", clock, nothing) as broker:
         broker.create_topic("t", queues=1)
+        for _ in range(2):
+            broker.send("t", b"later", delay_level=3)
         # What can be finished is; this one names what the half queue never held.
-        journal(broker, Delivered(3, 120), Decision(BATCH, "r", ((7, 9),)))
+        journal(broker, Delivered(3, 2), Decision(BATCH, "r", ((7, 9),)))
         clock.advance(HOUR_MS)
 
         assert retain(broker).records == 2
@@ -143,7 +145,7 @@ def test_delays_and_decisions_that_are_not_done_are_always_carried_along(
         lookup = DecisionLookup(broker.reader)
         found = lookup.decision(stream_tag(BATCH), "")
         assert found is not None
-        assert (found.decision.ranges, lookup.delivered(3)) == (((7, 9),), 120)
+        assert (found.decision.ranges, lookup.delivered(3)) == (((7, 9),), 2)
 
 
 def test_what_nobody_asks_for_again_leaves_no_trace(
@@ -226,7 +228,9 @@ def test_wherever_retention_dies_nothing_is_written_twice(
         for number in range(4):
             journal(broker, Decision(stream(number), "r", is_done=True))
             clock.advance(1)
-        journal(broker, Delivered(3, 120))
+        for _ in range(2):
+            broker.send("t", b"later", delay_level=3)
+        journal(broker, Delivered(3, 2))
         before = fill_segment(broker)
 
     answers = set()
@@ -242,7 +246,7 @@ def test_wherever_retention_dies_nothing_is_written_twice(
         with open_with(root, clock, limit) as broker:
             lookup = DecisionLookup(broker.reader)
             answers.add(tuple(answer(lookup, number) for number in range(4)))
-            assert lookup.delivered(3) == 120
+            assert lookup.delivered(3) == 2
         shutil.rmtree(root)
         if not files.has_died:
             break
