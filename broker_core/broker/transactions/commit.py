@@ -52,6 +52,7 @@ from broker_core.broker.transactions.history import (
 from broker_core.broker.transactions.op import SettledHalves
 from broker_core.broker.transactions.ownership import Claim, Claims, check_attempt, check_batch
 from broker_core.broker.transactions.settle import SettledElsewhereError
+from broker_core.codec.properties.checksum import require_checksum_room
 from broker_core.codec.property_names import HALF_TOPIC
 from broker_core.errors import (
     IllegalTransitionError,
@@ -136,11 +137,20 @@ class BatchCommits:
         raise UnknownTransactionError(message)
 
     def _blocks(self, messages: Batch | MessageBatch, attempt: str) -> Batch:
-        """Return half blocks that hold these messages, encoded already or not."""
+        """Return half blocks that hold these messages, encoded already or not.
+
+        If copies will get a checksum, IllegalMessageError for a message that has no room for it:
+        once the batch is decided it would be too late.
+        """
         settings, rows = self._writer.settings, self._tools.block_rows
+        limit = settings.max_message_bytes
+        if settings.append_property_crc:
+            if not isinstance(messages, Batch):
+                messages = Batch.of_messages(messages, max_message_bytes=limit)
+            for part in messages.parts:
+                require_checksum_room(part.records)
         if isinstance(messages, Batch):
             return as_blocks(messages, block_bytes(settings), rows, attempt=attempt)
-        limit = settings.max_message_bytes
         return blocks_of(
             messages, block_bytes(settings), rows, max_message_bytes=limit, attempt=attempt
         )

@@ -45,12 +45,7 @@ def reserve_checksums(records: EncodedRecords) -> EncodedRecords:
     """
     if not len(records):
         return records
-    rows = np.zeros(len(records), dtype=np.int64)
-    fields = locate(FrameBatch(records.buffer, records.starts, records.sizes, rows))
-    _, starts, lengths = fields.properties
-    lengths = lengths - np.where(_has_checksum(records.buffer, starts, lengths), ROOM_BYTES, 0)
-    # Releases 4.9.1 to 5.1.4 left out the last 0x02: it is needed before another entry.
-    ends_open = (lengths > 0) & (records.buffer[starts + lengths - 1] != _END[0])
+    (_, starts, lengths), ends_open = _without_checksums(records)
     grown = lengths + ends_open + ROOM_BYTES
     _check_lengths(grown)
     before = starts - 2 - records.starts  # the bytes before PROPERTIESLENGTH
@@ -70,6 +65,24 @@ def reserve_checksums(records: EncodedRecords) -> EncodedRecords:
     at = begins[:, None] + layout.TOTAL_SIZE + np.arange(4)
     buffer[at] = sizes.astype(">i4").view(np.uint8).reshape(-1, 4)
     return EncodedRecords(buffer, begins, sizes, records.store_timestamp_at)
+
+
+def require_checksum_room(records: EncodedRecords) -> None:
+    """Raise IllegalMessageError for a record whose properties leave no room for a checksum."""
+    if len(records):
+        (_, _, lengths), ends_open = _without_checksums(records)
+        _check_lengths(lengths + ends_open + ROOM_BYTES)
+
+
+def _without_checksums(records: EncodedRecords) -> tuple[Spans, NDArray[np.bool_]]:
+    """Return the properties of records up to an old checksum, and which need a 0x02 behind them."""
+    rows = np.zeros(len(records), dtype=np.int64)
+    fields = locate(FrameBatch(records.buffer, records.starts, records.sizes, rows))
+    _, starts, lengths = fields.properties
+    lengths = lengths - np.where(_has_checksum(records.buffer, starts, lengths), ROOM_BYTES, 0)
+    # Releases 4.9.1 to 5.1.4 left out the last 0x02: it is needed before another entry.
+    ends_open = (lengths > 0) & (records.buffer[starts + lengths - 1] != _END[0])
+    return Spans(records.buffer, starts, lengths), ends_open
 
 
 def fill_checksums(records: EncodedRecords) -> None:

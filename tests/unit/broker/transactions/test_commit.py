@@ -3,19 +3,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
+import pyarrow as pa
 import pytest
 
+from broker_core import open_broker
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.transactions import unpack
 from broker_core.broker.transactions.decision_lookup import DecisionLookup
 from broker_core.broker.transactions.decision_records import Decision
+from broker_core.codec.layout import MAX_PROPERTIES_BYTES
+from broker_core.codec.properties.checksum import ROOM_BYTES as CHECKSUM_BYTES
 from broker_core.codec.property_names import HALF_TOPIC
-from broker_core.errors import BatchConflictError, IllegalTransitionError, UnknownTransactionError
+from broker_core.errors import (
+    BatchConflictError,
+    IllegalMessageError,
+    IllegalTransitionError,
+    UnknownTransactionError,
+)
 from broker_core.types import BatchOutcome, BatchRef, LogicalOffset, Prepared, Receipt
 from tests.kit.stores import deleted_maps
 from tests.kit.transactions import (
     FILE_BYTES,
+    SMALL_FILES,
     START_MS,
     ManualClock,
     attempt_id,
@@ -352,3 +363,29 @@ def test_a_finished_batch_that_nobody_repeats_is_not_carried_along(
     broker.delete_before(end // FILE_BYTES * FILE_BYTES)
 
     assert broker.reader.log_range()[1] == end
+
+
+def test_a_message_without_room_for_its_checksum_is_refused_when_it_is_prepared(
+    tmp_path: Path,
+) -> None:
+    config = {**SMALL_FILES, "mappedFileSizeCommitLog": 1 << 18, "enabledAppendPropCRC": "true"}
+    name = attempt_id(1)
+    messages = outgoing("t", [b"short", b"long"], name)
+    short, long = messages.property_texts.to_pylist()
+    with open_broker(f"file:{tmp_path / 'store'}", mode="rw", create=True, config=config) as opened:
+        opened.create_topic("t", queues=2)
+        transactions = in_pieces(cast("EmbeddedBroker", opened), 1)
+
+        def prepared(length: int) -> Prepared:
+            text = long + b"p\x01" + b"x" * (length - len(long) - 3) + b"\x02"
+            texts = pa.array([short, text], type=pa.binary())
+            return transactions.prepare_batch(
+                BATCH, name, replace(messages, properties=texts), is_first=True
+            )
+
+        with pytest.raises(IllegalMessageError, match="enabledAppendPropCRC"):
+            prepared(MAX_PROPERTIES_BYTES - CHECKSUM_BYTES + 1)
+        receipt = Receipt(BATCH, name, (prepared(MAX_PROPERTIES_BYTES - CHECKSUM_BYTES),))
+
+        assert transactions.commit_batch(BATCH, [receipt]) == BatchOutcome(is_repeat=False, run="")
+        assert visible(opened) == [b"short", b"long"]
