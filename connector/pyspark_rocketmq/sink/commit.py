@@ -28,8 +28,8 @@ A number is not enough to know a batch by. A checkpoint that was restored or cop
 that is decided to other rows, or goes on where the store has not been:
 
 - The fingerprint differs (fingerprint.py), a later number is decided, or the broker has forgotten
-  all but the number: BATCH_CONFLICT, unless `onConflict` says what to do. Saves with a `txnId` have
-  no fingerprint: the id alone counts there.
+  all but the number: BATCH_CONFLICT, unless `onConflict` says what to do. Of saves with a `txnId`
+  the id counts, and the topics if a column names them.
 - A streaming sink commits every batch, empty ones too, so the one before must be decided: else
   BATCH_GAP, unless `allowGap`. Inside `foreachBatch` batches may be left out.
 - A second write of one run with an equal identity has other rows (written.py): WRITTEN_TWICE.
@@ -43,23 +43,26 @@ would show messages twice (docs/decisions/0004-batches-decided-in-the-log.md).
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker_core.errors import BatchConflictError, BatchGapError, BrokerError
 from broker_core.types import BatchOutcome
 from pyspark_rocketmq import client_cache
 from pyspark_rocketmq.errors import sink_errors
-from pyspark_rocketmq.sink.fingerprint import fingerprint
+from pyspark_rocketmq.sink.fingerprint import fingerprints, save_fingerprint
 from pyspark_rocketmq.sink.task import SinkMessage, decided_as, require_transactions
 from pyspark_rocketmq.sink.written import WrittenBatches
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import WriterCommitMessage
 
-    from broker_core.types import Receipt
+    from broker_core.types import Conflict, Receipt
     from pyspark_rocketmq.options.options import SinkOptions
     from pyspark_rocketmq.sink.batch_identity import WriteIdentity
+    from pyspark_rocketmq.sink.fingerprint import RowSum
 
 log = logging.getLogger(__name__)
 
@@ -102,29 +105,58 @@ def _commit(
     previous: int | None,
 ) -> BatchOutcome:
     batch, client = identity.batch, options.client
-    known = fingerprint(options, batch, [each.sum for each in told]) if identity.is_query else ""
+    known = _fingerprints(options, identity, [each.sum for each in told])
     try:
         transactions = require_transactions(client_cache.cached_writer(client), options)
         if identity.former is not None and decided_as(transactions, identity) == identity.former:
             # Written by an earlier version, which did not note where to.
             transactions.abort_batch(batch, receipts, flush=options.flush)
             return BatchOutcome(is_repeat=True, run="")
-        return transactions.commit_batch(
+        request = partial(
+            transactions.commit_batch,
             batch,
             receipts,
             run=identity.run,
             keep=identity.may_repeat,
             flush=options.flush,
-            fingerprint=known,
-            conflict=options.on_conflict,
             previous=None if options.allow_gap else previous,
         )
+        return _decide(request, known, options.on_conflict)
     except BatchConflictError as error:
         raise sink_errors.batch_conflict(batch, options.checkpoint, error) from error
     except BatchGapError as error:
         raise sink_errors.batch_gap(batch, options.checkpoint, client.address, error) from error
     except BrokerError as error:
         raise client_cache.failed(error, client, f"commit {batch}") from error
+
+
+def _fingerprints(
+    options: SinkOptions, identity: WriteIdentity, sums: Sequence[RowSum]
+) -> list[str]:
+    """Return what tells this batch from others with its number, then what did in the past."""
+    if identity.is_query:
+        return fingerprints(options, identity.batch, sums)
+    return [save_fingerprint(sums) if identity.may_repeat else ""]
+
+
+def _decide(
+    request: Callable[..., BatchOutcome], known: Sequence[str], conflict: Conflict
+) -> BatchOutcome:
+    """Commit by the first fingerprint; a conflict may be a repeat of what another version wrote.
+
+    Asking again by a former fingerprint writes nothing: there was a conflict, so a decision has the
+    batch's number or a later one, and decisions stay.
+    """
+    own, *former = known
+    try:
+        return request(fingerprint=own, conflict="refuse")
+    except BatchConflictError:
+        for each in former:
+            with suppress(BatchConflictError):
+                return request(fingerprint=each, conflict="refuse")
+        if conflict == "refuse":
+            raise
+    return request(fingerprint=own, conflict=conflict)
 
 
 def _report(identity: WriteIdentity, outcome: BatchOutcome, rows: int) -> None:

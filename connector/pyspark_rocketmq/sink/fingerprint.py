@@ -5,24 +5,35 @@ that is decided to other rows. By number alone they pass for a repeat and are ne
 
 **Invariants.** A replay has the fingerprint of the first time: with the same destination, and the
 same offsets or the same rows. It does not depend on the order of rows or on how they are divided
-into tasks, nor on how the broker is addressed.
+into tasks, nor on how the broker is addressed. A batch that was decided by an earlier version is
+known by the fingerprint that this version gave it.
 
-**Outline.** Two kinds, each a digest of the destination and of
+**Outline.** Three kinds, each a digest of the destination and of
 
-    1o:…    Spark's own entries of this batch and of the one before it in the checkpoint's
-            offset log, without the line that has time stamps. The driver reads them where
-            `checkpointLocation` is a local path and its `metadata` names this query.
-    1r:…    the rows: their number, and the sum of 64-bit digests of topic, tags, keys,
+    2o:…    Spark's own entries of this batch and of the one before it in the checkpoint's
+            offset log, without the line that has time stamps; the checkpoint's folder; the
+            number of rows, and the topics that a column sends them to. The driver reads the log
+            where `checkpointLocation` is a local path and its `metadata` names this query.
+    2r:…    the rows: their number, and the sum of 64-bit digests of topic, tags, keys,
             properties and body of each. Tasks add them up, the driver joins the sums.
+    2t:…    the topics that a column sends the rows of a save with `txnId` to. Its rows may
+            differ: the id says that they are the same.
 
-The first is better: rows that are made anew in a replay (`uuid()`, `rand()`, the time of day in a
-`foreachBatch`) have another sum, and the replay is then refused as a conflict, though it is none.
-Offsets that only count the batches of a source's own log (files: `logOffset`) say nothing about
-rows, so such queries have fingerprints of the second kind. The kind of a query changes only if its
-checkpoint moves to another kind of place; a batch replayed across this is a conflict too.
+The first is better than the second: rows that are made anew in a replay (`uuid()`, `rand()`, the
+time of day in a `foreachBatch`) have another sum, and the replay is then refused as a conflict,
+though it is none. Offsets that only count the batches of a source's own log (files: `logOffset`)
+say nothing about rows, so such queries have fingerprints of the second kind.
+
+A copy of a checkpoint lies in another folder. It may read the same offsets and write other rows, of
+another filter or to other topics: so the folder counts. A batch that is replayed across a move of
+its checkpoint is therefore a conflict.
+
+Version 1 had neither folder nor number nor topics in `1o`. `fingerprints` returns its forms behind
+the own one, for the batch that is replayed across an update (commit.py).
 
 **Rejected.** Digests of whole columns: Spark divides rows anew in a replay. The broker's address: a
-store may be opened by path one day and served the next.
+store may be opened by path one day and served the next. The sum of the rows beside the offsets: see
+`uuid()`.
 """
 
 from __future__ import annotations
@@ -49,8 +60,8 @@ if TYPE_CHECKING:
     from broker_core.types import BatchRef
     from pyspark_rocketmq.options.options import SinkOptions
 
-VERSION = "1"
-OFFSETS, ROWS = "o", "r"
+VERSION, FORMER_VERSION = "2", "1"
+OFFSETS, ROWS, TOPICS = "o", "r", "t"
 _HEX_CHARS = 32
 _METADATA_LINE = 1
 _UINT64 = 0xFFFFFFFFFFFFFFFF
@@ -62,19 +73,26 @@ _ONE = np.uint64(1)
 
 @dataclass(frozen=True)
 class RowSum:
-    """The number of some rows, and the sum of their digests modulo 2 to the power of 64."""
+    """The number of some rows, and the sum of their digests modulo 2 to the power of 64.
+
+    `topics` are those that a column sends them to.
+    """
 
     rows: int = 0
     digests: int = 0
+    topics: frozenset[str] = frozenset()
 
     def __add__(self, other: RowSum) -> RowSum:
-        return RowSum(self.rows + other.rows, (self.digests + other.digests) & _UINT64)
+        digests = (self.digests + other.digests) & _UINT64
+        return RowSum(self.rows + other.rows, digests, self.topics | other.topics)
 
 
 NO_ROWS = RowSum()
 
 
-def sum_rows(count: int, columns: Sequence[pa.Array | None]) -> RowSum:
+def sum_rows(
+    count: int, columns: Sequence[pa.Array | None], topics: frozenset[str] = frozenset()
+) -> RowSum:
     """Return the sum of some rows, given as columns of texts or maps; None for no column.
 
     Null, empty and no column at all are the same.
@@ -83,17 +101,33 @@ def sum_rows(count: int, columns: Sequence[pa.Array | None]) -> RowSum:
     for seed, column in zip(_SEEDS, columns, strict=False):
         if column is not None:
             digests += _digests(column, seed)
-    return RowSum(count, int(_mixed(digests).sum(dtype=np.uint64)))
+    return RowSum(count, int(_mixed(digests).sum(dtype=np.uint64)), topics)
 
 
-def fingerprint(options: SinkOptions, batch: BatchRef, sums: Iterable[RowSum]) -> str:
-    """Return the fingerprint of a query's batch, on the driver."""
-    kind, content = OFFSETS, _offsets(options.checkpoint, batch)
-    if content is None:
-        total = sum(sums, NO_ROWS)
-        kind, content = ROWS, [str(total.rows), str(total.digests)]
-    text = json.dumps([destination(options), *content])
-    return f"{VERSION}{kind}:{hashlib.sha256(text.encode()).hexdigest()[:_HEX_CHARS]}"
+def fingerprints(options: SinkOptions, batch: BatchRef, sums: Iterable[RowSum]) -> list[str]:
+    """Return the fingerprint of a query's batch, on the driver, then those of earlier versions."""
+    where, total = destination(options), sum(sums, NO_ROWS)
+    counted = [str(total.rows), str(total.digests)]
+    former = [_digest(FORMER_VERSION + ROWS, [where, *counted])]
+    folder = _local(options.checkpoint)
+    logged = None if folder is None else _offsets(folder, batch)
+    if logged is None:
+        return [_digest(VERSION + ROWS, [where, *counted]), *former]
+    content = [where, str(folder), logged, total.rows, sorted(total.topics)]
+    before, entry = logged
+    former.insert(0, _digest(FORMER_VERSION + OFFSETS, [where, *before, "/", *entry]))
+    return [_digest(VERSION + OFFSETS, content), *former]
+
+
+def save_fingerprint(sums: Iterable[RowSum]) -> str:
+    """Return the fingerprint of a save with `txnId`; empty if no column says where its rows go."""
+    topics = sum(sums, NO_ROWS).topics
+    return _digest(VERSION + TOPICS, sorted(topics)) if topics else ""
+
+
+def _digest(kind: str, content: Sequence[object]) -> str:
+    text = json.dumps(content)
+    return f"{kind}:{hashlib.sha256(text.encode()).hexdigest()[:_HEX_CHARS]}"
 
 
 # Rows
@@ -141,11 +175,8 @@ def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 # Offsets
 
 
-def _offsets(checkpoint: str | None, batch: BatchRef) -> list[str] | None:
-    """Return the offset log's entries up to a batch; None where they can't be read or told."""
-    folder = _local(checkpoint)
-    if folder is None:
-        return None
+def _offsets(folder: Path, batch: BatchRef) -> tuple[list[str], list[str]] | None:
+    """Return the offset log's entries before a batch and of it; None if they do not tell."""
     try:
         query = json.loads((folder / "metadata").read_text("utf-8"))["id"]
         if f"query:{query}" != batch.owner:
@@ -156,7 +187,7 @@ def _offsets(checkpoint: str | None, batch: BatchRef) -> list[str] | None:
         before = _entry(folder, batch.number - 1) if batch.number else []
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return [*before, "/", *entry]
+    return before, entry
 
 
 def _entry(folder: Path, number: int) -> list[str]:

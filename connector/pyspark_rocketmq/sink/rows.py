@@ -107,7 +107,7 @@ class Composer:
         levels = self._delay_levels(rows, topics)
         user = self._user_properties(rows, topics)
         if self._is_transactional:
-            self.total += self._sum(rows, dict(pairs), user)
+            self.total += self._sum(rows, topics, dict(pairs), user)
         if levels is None:
             # Nearly every batch: the encoder joins the parts while it writes records, so that no
             # column of joined properties is made.
@@ -130,15 +130,17 @@ class Composer:
     def _sum(
         self,
         rows: pa.RecordBatch,
+        topics: TopicColumn,
         pairs: dict[str, pa.Array | str | None],
         user: pa.Array | None,
     ) -> RowSum:
         """Return the sum of what a replay makes again: not of queues, unique keys and times."""
         own = self._columns.topic
-        topics = None if own is None else rows.column(own)
+        column = None if own is None else rows.column(own)
         bodies = rows.column(self._columns.body)
         tags, keys = pairs.get(TAGS_PROPERTY), pairs.get(KEYS_PROPERTY)
-        return sum_rows(rows.num_rows, [topics, tags, keys, user, bodies])
+        columns = [column, tags, keys, user, bodies]
+        return sum_rows(rows.num_rows, columns, frozenset(topics.names if own else ()))
 
     # Topic and queue
 

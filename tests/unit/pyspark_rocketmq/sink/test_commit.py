@@ -24,9 +24,11 @@ from broker_core.types import BatchRef
 from pyspark_rocketmq import client_cache
 from pyspark_rocketmq.errors import WriteError
 from pyspark_rocketmq.options.options import SinkOptions
+from pyspark_rocketmq.sink import commit as sink_commit
 from pyspark_rocketmq.sink import written
 from pyspark_rocketmq.sink.batch_identity import WriteIdentity, batch_identity, stream_identity
 from pyspark_rocketmq.sink.commit import abort, commit
+from pyspark_rocketmq.sink.fingerprint import fingerprints
 from pyspark_rocketmq.sink.schema import SinkColumns
 from pyspark_rocketmq.sink.task import SinkMessage, write_rows
 from tests.kit.transactions import open_store, visible
@@ -243,6 +245,45 @@ def test_a_copy_with_another_destination_is_an_error(
     assert texts(broker, "u") == []
 
 
+def test_a_copy_that_reads_the_same_offsets_and_writes_other_rows_is_an_error(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    query = query_of(broker, tmp_path, is_local=True)
+    query.run()
+    copy = query.copied(tmp_path / "copy")
+    query.source.append("odd")
+    query.run()
+    copy.source = ["even"]
+
+    with pytest.raises(WriteError, match="BATCH_CONFLICT"):
+        copy.run()
+
+    assert texts(broker, query.topic) == ["odd"]
+
+
+@pytest.mark.parametrize("choice", ["refuse", "repeat", "write"])
+@pytest.mark.parametrize("is_local", [True, False])
+def test_a_batch_of_an_earlier_version_is_a_repeat(
+    broker: EmbeddedBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_local: bool,
+    choice: str,
+) -> None:
+    query = query_of(broker, tmp_path, is_local=is_local)
+    query.source.append("r0")
+    with monkeypatch.context() as patch:
+        patch.setattr(sink_commit, "fingerprints", lambda *given: fingerprints(*given)[1:])
+        query.run(crash="true")
+
+    query.run(onConflict=choice)
+    query.source.append("r1")
+    query.run()
+
+    assert texts(broker, query.topic) == ["r0", "r1"]
+    assert broker.transactions.check_back().waiting == 0
+
+
 @pytest.mark.parametrize("is_local", [True, False])
 def test_a_store_that_is_older_than_the_checkpoint_is_told(
     broker: EmbeddedBroker, tmp_path: Path, is_local: bool
@@ -303,6 +344,11 @@ def in_batch(number: int = 0) -> dict[str, str]:
         "spark.app.id": "app",
         "spark.sql.execution.root.id": str(next(runs)),
     }
+
+
+def in_save() -> dict[str, str]:
+    """The local properties of a save of its own."""
+    return {"spark.app.id": "app", "spark.sql.execution.root.id": str(next(runs))}
 
 
 def save(options: SinkOptions, run: dict[str, str], *bodies: str) -> None:
@@ -419,6 +465,28 @@ def test_a_save_with_an_id_is_repeated_only_to_the_same_destination(
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == is_repeat
     assert all("committed_by='app/1'" in each for each in told)
+
+
+def test_one_id_for_rows_to_other_topics_of_a_column_is_a_conflict(
+    broker: EmbeddedBroker,
+) -> None:
+    options = SinkOptions.parse({"broker": broker.address, "txnId": "day-1"})
+
+    def save_to(*topics: str) -> None:
+        rows = pa.RecordBatch.from_pydict({"body": [f"for {each}" for each in topics], "t": topics})
+        identity = batch_identity(options, uuid.uuid4().hex, in_save().get)
+        told = write_rows(options, SinkColumns("body", "t"), [rows], identity, task=0)
+        commit(options, [told], is_foreach=True)
+
+    save_to()
+    save_to("t", "t")
+    save_to("t")
+    save_to()
+    with pytest.raises(WriteError, match="BATCH_CONFLICT"):
+        save_to("t", "u")
+
+    assert texts(broker) == ["for t", "for t"]
+    assert texts(broker, "u") == []
 
 
 def test_a_save_of_an_earlier_version_is_a_repeat(
