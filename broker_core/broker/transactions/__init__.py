@@ -38,7 +38,8 @@ caller's (ownership.Claims.claim), finishes an earlier decision that is not done
 `_decide`. The decision goes into the log together with the first copies and ops, if under the lock
 the newest decision is still the one that was found and every half message named is open
 (`_require_decidable`). If one is settled, it was rolled back: the batch is refused whole, with
-IllegalTransitionError, and Spark writes it again.
+IllegalTransitionError, and Spark writes it again. So it is if a topic of it is gone by now
+(routes.py).
 
 Make visible. settle.HalfSettler.commits reads half messages and makes settlements: visible copies
 of all messages that they hold (unpack.visible_copies), then their op messages (op.op_messages). One

@@ -46,6 +46,7 @@ from broker_core.broker.transactions.settle import (
     APPEND_ROWS,
     HalfSettler,
     SettledElsewhereError,
+    TopicsChangedError,
 )
 from broker_core.broker.transactions.tools import BatchTools
 from broker_core.codec.ids import MAKER_CHARS, UniqueIds
@@ -123,7 +124,12 @@ class Transactions:
             writer,
             DecisionLookup(reader),
             HalfSettler(
-                reader, writer, clock_ms, append_rows=append_rows, append_bytes=append_bytes
+                reader,
+                writer,
+                clock_ms,
+                lambda: catalog.table().topics,
+                append_rows=append_rows,
+                append_bytes=append_bytes,
             ),
             lambda: read_progress(reader),
             clock_ms,
@@ -280,6 +286,8 @@ class Transactions:
 
         UnknownTransactionError if the handle is none of a half message that the caller prepared,
         IllegalTransitionError if it is settled already: committed, rolled back or given up.
+        TopicNotFoundError and PermissionDeniedError for a commit to a topic that is gone by now, or
+        not writable.
         """
         self._require_half(half)
         if state is LocalTransactionState.UNKNOWN:
@@ -287,9 +295,15 @@ class Transactions:
         offsets = np.array([half.half_offset], dtype=np.int64)
         settler = self._tools.settler
         is_commit = state is LocalTransactionState.COMMIT
-        settlement = next(settler.commits(offsets)) if is_commit else settler.settlement(offsets)
+        settlement = (
+            next(settler.commits(offsets, is_decision=True))
+            if is_commit
+            else settler.settlement(offsets)
+        )
         try:
             settler.settle(settlement, self._tools.settled())
+        except TopicsChangedError:
+            self.end(half, state)
         except SettledElsewhereError as error:
             message = (
                 f"Transaction {half.transaction_id} of group {half.group} can't {state.value}: "
@@ -330,6 +344,9 @@ class Transactions:
         return self._reader.record_at(int(entry["physical_offset"]))
 
     def _is_of_no_batch(self, record: Record) -> bool:
+        if TRANSACTION_ID in record.property_map:
+            # The broker alone sets it, and in single ones alone: an attempt may have their keys' id.
+            return True
         key = record.property_map.get(UNIQ_KEY, "")[:MAKER_CHARS]
         return self._tools.journal.attempt(key) is None
 

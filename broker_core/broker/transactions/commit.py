@@ -59,6 +59,7 @@ from broker_core.errors import (
     UnknownTransactionError,
 )
 from broker_core.store.batch import Batch
+from broker_core.store.queue.deletions import Deletions
 from broker_core.types import BatchOutcome, LogicalOffset, PhysicalOffset, Prepared
 
 if TYPE_CHECKING:
@@ -170,7 +171,8 @@ class BatchCommits:
 
         IllegalTransitionError if some of it has been rolled back since it was prepared: then
         nothing is committed, and the batch must be prepared again. BatchConflictError and
-        BatchGapError if the stream's history does not fit.
+        BatchGapError if the stream's history does not fit. TopicNotFoundError and
+        PermissionDeniedError if one of its topics was deleted since, or is not writable any more.
         """
         # Lets go of what was deleted since the last batch: as long as it is mapped, it takes space.
         self._reader.refresh()
@@ -248,7 +250,8 @@ class BatchCommits:
         guard = partial(self._require_decidable, wanted, named, settled, known, caller)
         # Once without the lock, to be refused before the copies are made, and once under it.
         guard()
-        with closing(self._settler.commits(named)) as settlements:
+        self._require_topics(named)
+        with closing(self._settler.commits(named, is_decision=True)) as settlements:
             first = next(settlements)
             placed = self._settler.settle(
                 first,
@@ -267,6 +270,20 @@ class BatchCommits:
                 # Another process has begun to finish what we decided.
                 lies_at = PhysicalOffset(int(placed.physical_offsets[0]))
                 self._finisher.finish(LoggedDecision(wanted, lies_at), flush=flush)
+
+    def _require_topics(self, named: NDArray[np.int64]) -> None:
+        """Raise unless the topics of half messages are there, if some were deleted since.
+
+        The first append looks at its own topics; only later ones are for this to look at. That
+        reads them once more, so it is done only if there is a reason.
+        """
+        if len(self._settler.split(named)) == 1:
+            return
+        first = int(named.min())
+        [place] = self._reader.entries(HALF_TOPIC, HALF_QUEUE, first, first + 1)["physical_offset"]
+        deletions = Deletions.load(self._reader.root).log_ends
+        if any(log_end > place for log_end in deletions.values()):
+            self._settler.routes().require(self._claims.topics(named))
 
     def _require_decidable(
         self,

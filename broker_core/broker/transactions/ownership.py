@@ -39,7 +39,7 @@ from broker_core.broker.transactions.half import HALF_QUEUE
 from broker_core.broker.transactions.unpack import topics_of_halves
 from broker_core.codec.decode import property_columns
 from broker_core.codec.ids import MAKER_CHARS
-from broker_core.codec.property_names import HALF_TOPIC, UNIQ_KEY
+from broker_core.codec.property_names import HALF_TOPIC, TRANSACTION_ID, UNIQ_KEY
 from broker_core.errors import RequestError, UnknownTransactionError
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Claims:
             self._require_keys(batch, receipt)
         offsets = offsets_in(ranges)
         if caller.permit is not None and len(offsets):
-            caller.require_topics(self._topics(offsets))
+            caller.require_topics(self.topics(offsets))
         return Claim(offsets, owners.pop() if owners else caller.user)
 
     def _ranges(self, batch: BatchRef, receipts: Sequence[Receipt]) -> list[tuple[int, int]]:
@@ -179,12 +179,15 @@ class Claims:
         """Raise unless every half message of a receipt has a key of the receipt's attempt."""
         offsets = offsets_in((int(part.start), int(part.end)) for part in receipt.prepared)
         for frames in self._settler.frames(offsets):
-            keys = property_columns(frames, [UNIQ_KEY])[UNIQ_KEY]
-            is_own = pc.starts_with(keys, receipt.attempt).fill_null(False)
-            if not pc.all(is_own, min_count=0).as_py():
+            found = property_columns(frames, [UNIQ_KEY, TRANSACTION_ID])
+            is_own = pc.starts_with(found[UNIQ_KEY], receipt.attempt).fill_null(False)
+            # A single one is of no batch, whatever its key begins with: those of one broker all
+            # begin alike, and a client may take that beginning for an attempt's id.
+            is_single = found[TRANSACTION_ID].is_valid()
+            if not pc.all(pc.and_not(is_own, is_single), min_count=0).as_py():
                 raise _unknown(batch)
 
-    def _topics(self, offsets: NDArray[np.int64]) -> set[str]:
+    def topics(self, offsets: NDArray[np.int64]) -> set[str]:
         """Return the topics that half messages are for, of blocks those of all they hold."""
         found: set[str] = set()
         for portion in self._settler.split(offsets):

@@ -17,8 +17,8 @@ copies by the prepared offset that they carry.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ import numpy as np
 from broker_core.broker.transactions.decision_records import runs_of
 from broker_core.broker.transactions.half import HALF_QUEUE
 from broker_core.broker.transactions.op import op_messages
+from broker_core.broker.transactions.routes import Routes
 from broker_core.broker.transactions.unpack import visible_copies
 from broker_core.codec.fields import locate
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
@@ -38,6 +39,7 @@ from broker_core.store.batch import Batch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from broker_core.broker.topics import TopicConfig
     from broker_core.broker.transactions.op import SettledHalves
     from broker_core.codec.frames import FrameBatch
     from broker_core.codec.message_batch import Destinations
@@ -63,13 +65,21 @@ class SettledElsewhereError(Exception):
     """Another process decided or settled something first: look again. Never leaves the broker."""
 
 
+class TopicsChangedError(SettledElsewhereError):
+    """A topic that copies are for was changed or deleted since they were made."""
+
+
 @dataclass(frozen=True)
 class Settlement:
-    """The records that settle some half messages: copies, if any, and then `op_count` ops."""
+    """The records that settle some half messages: copies, if any, and then `op_count` ops.
+
+    `routes` are the topics by which the copies were routed.
+    """
 
     offsets: NDArray[np.int64]
     records: Batch
     op_count: int
+    routes: Routes | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -83,6 +93,7 @@ class HalfSettler:
         reader: StoreReader,
         writer: StoreWriter,
         clock_ms: Callable[[], int],
+        topics: Callable[[], Mapping[str, TopicConfig]],
         *,
         append_rows: int = APPEND_ROWS,
         append_bytes: int = APPEND_BYTES,
@@ -90,6 +101,7 @@ class HalfSettler:
         self._reader = reader
         self._writer = writer
         self._clock_ms = clock_ms
+        self._topics = topics
         self._append_rows = append_rows
         self._append_bytes = append_bytes
 
@@ -107,10 +119,15 @@ class HalfSettler:
     ) -> AppendResult:
         """Append a settlement, between other records, if all of its half messages are open.
 
-        SettledElsewhereError if one is not, or whatever `guard` raises; then nothing is written.
+        SettledElsewhereError if one is not, or if a topic has changed since, or whatever `guard`
+        raises; then nothing is written.
         """
         whole = Batch.join([*before, settlement.records, *after])
-        check = partial(_require_open, settlement.offsets, settled, guard)
+
+        def check() -> None:
+            _require_open(settlement.offsets, settled, guard)
+            self._require_same_topics(settlement)
+
         placed = self._writer.append(whole, flush=flush, guard=check)
         # The check read the op queue to its end under the lock, so the next ops are our own.
         settled.add(settlement.offsets, settlement.op_count)
@@ -143,6 +160,15 @@ class HalfSettler:
                 continue
             yield len(portion), placed.queue_offsets[: 0 if way else len(portion)]
 
+    def _require_same_topics(self, settlement: Settlement) -> None:
+        """Raise TopicsChangedError if copies might go elsewhere now. Runs under the lock."""
+        if settlement.routes is None:
+            return
+        known, now = settlement.routes.topics, self._topics()
+        route = settlement.records.route
+        if known is not now and any(known.get(topic) != now.get(topic) for topic in route.topics):
+            raise TopicsChangedError
+
     # What is appended
 
     def settlement(self, offsets: NDArray[np.int64], copies: Sequence[Batch] = ()) -> Settlement:
@@ -152,23 +178,45 @@ class HalfSettler:
         return Settlement(offsets, Batch.join([*copies, ops]), len(ops))
 
     def commits(
-        self, offsets: NDArray[np.int64], copied: NDArray[np.int64] = _NOTHING
+        self,
+        offsets: NDArray[np.int64],
+        copied: NDArray[np.int64] = _NOTHING,
+        *,
+        is_decision: bool = False,
     ) -> Generator[Settlement, None, None]:
         """Yield what makes half messages visible, in their order, one settlement an append.
 
-        Messages prepared at a physical offset in `copied` are visible already and left out. The
-        next settlements are made ready in another thread while one is being appended.
+        Messages prepared at a physical offset in `copied` are visible already and left out. With
+        `is_decision` the first append decides: TopicNotFoundError or PermissionDeniedError if one
+        of its topics can't be written to; once decided, rows of a topic that is gone are dropped
+        (routes.py). The next settlements are made ready in another thread while one is being
+        appended.
         """
-        read = ((portion, list(self.frames(portion))) for portion in self.split(offsets))
-        return map_ahead(partial(self._commit, copied), read)
+        routes = self.routes()
+        read = (
+            (portion, list(self.frames(portion)), is_decision and number == 0)
+            for number, portion in enumerate(self.split(offsets))
+        )
+        return map_ahead(partial(self._commit, copied, routes), read)
+
+    def routes(self) -> Routes:
+        """Return where messages go, by the topics as they are now."""
+        return Routes(self._topics(), self._reader.root)
 
     def _commit(
-        self, copied: NDArray[np.int64], read: tuple[NDArray[np.int64], Sequence[FrameBatch]]
+        self,
+        copied: NDArray[np.int64],
+        routes: Routes,
+        read: tuple[NDArray[np.int64], Sequence[FrameBatch], bool],
     ) -> Settlement:
         """Make one settlement. Pure but for the time of day, so any thread may do it."""
-        offsets, frames = read
+        offsets, frames, is_decision = read
         missing = [copies.without(copied) for batch in frames for copies in visible_copies(batch)]
-        settlement = self.settlement(offsets, [copies.batch() for copies in missing if len(copies)])
+        if is_decision:
+            routes.require({topic for copies in missing for topic in copies.destinations.topics})
+        routed = [routes.routed(copies) for copies in missing]
+        settlement = self.settlement(offsets, [copies.batch() for copies in routed if len(copies)])
+        settlement = replace(settlement, routes=routes)
         # All that does not need the lock is done here: copies are most of what a commit writes.
         settlement.records.make_ready()
         return settlement
@@ -212,14 +260,16 @@ class HalfSettler:
         """Return what is visible of half messages though no op says so, by its prepared offset.
 
         The copies lie in the log behind `physical_offset`, where the decision lies. Of a block
-        some may be there and the rest not. Only the queues that the half messages go to are
-        searched, and only commits count (transaction bits 0x8): in no other record is the prepared
-        offset the broker's word.
+        some may be there and the rest not. Only the queues that the half messages name, or are
+        routed to, are searched, and only commits count (transaction bits 0x8): in no other record
+        is the prepared offset the broker's word.
         """
         queues: set[tuple[str, int]] = set()
+        routes = self.routes()
         for frames in self.frames(offsets):
             for copies in visible_copies(frames):
-                queues |= _queues(copies.destinations)
+                to = copies.destinations
+                queues |= _queues(to) | _queues(replace(to, queue_ids=routes.queue_ids(to)))
         found = [
             prepared
             for topic, queue_id in sorted(queues)

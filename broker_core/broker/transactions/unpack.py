@@ -10,7 +10,7 @@ loss of power left without its op message is known (settle.py).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -62,8 +62,10 @@ class VisibleCopies:
         if not len(prepared_offsets):
             return self
         rows = np.flatnonzero(~np.isin(self.prepared_offsets, prepared_offsets))
-        if len(rows) == len(self):
-            return self
+        return self if len(rows) == len(self) else self.select(rows)
+
+    def select(self, rows: NDArray[np.intp]) -> VisibleCopies:
+        """Return some of the copies, in the order of the rows."""
         records, to = self.records, self.destinations
         sizes = records.sizes[rows]
         at = records.store_timestamp_at
@@ -80,6 +82,11 @@ class VisibleCopies:
             self.properties_lengths[rows],
             self.prepared_offsets[rows],
         )
+
+    def in_queues(self, queue_ids: NDArray[np.int32]) -> VisibleCopies:
+        """Return the copies for other queues of their topics; these are written over."""
+        sliding(self.records.buffer, ">i4")[self.records.starts + layout.QUEUE_ID] = queue_ids
+        return replace(self, destinations=replace(self.destinations, queue_ids=queue_ids))
 
     def batch(self) -> Batch:
         """Return the copies as a batch to append."""

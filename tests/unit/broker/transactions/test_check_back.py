@@ -214,7 +214,6 @@ def serves_others(broker: EmbeddedBroker, clock: ManualClock) -> bool:
     [
         {"HALF_BLOCK": "2", "REAL_TOPIC": "t", "REAL_QID": "0"},
         {"HALF_BLOCK": "two", "REAL_TOPIC": "t", "REAL_QID": "0"},
-        {"REAL_TOPIC": "../../x", "REAL_QID": "0"},
         {"REAL_TOPIC": "t", "REAL_QID": "none"},
         {},
     ],
@@ -230,6 +229,17 @@ def test_a_decision_that_can_not_be_finished_stops_nobody_else(
 
     assert serves_others(broker, clock)
     assert "event=decision_not_finished" in caplog.text
+
+
+@pytest.mark.parametrize("topic", ["../../x", OP_TOPIC])
+def test_decided_rows_for_no_topic_of_a_client_are_dropped(
+    broker: EmbeddedBroker, clock: ManualClock, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.transactions.check_back()
+    put_decided(broker, {"REAL_TOPIC": topic, "REAL_QID": "0"})
+
+    assert serves_others(broker, clock)
+    assert f"event=rows_of_missing_topic_dropped topic={topic!r} count=1" in caplog.text
 
 
 @pytest.mark.parametrize("ranges", [((0, 10**15),), ((-3, 1),), ((0, 1),) * 1000])

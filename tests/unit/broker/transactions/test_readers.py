@@ -189,7 +189,12 @@ def test_a_broker_that_shows_messages_before_it_decides_is_found_out(root: Path)
         transactions = in_pieces(broker, 4)
         receipt = prepare(transactions, batch, 1, bodies(0, 0, 4), topic=TOPIC)
         other = prepare(broker.transactions, batch, 2, bodies(0, 1, 4), topic=TOPIC)
-        settling = HalfSettler(broker.reader, broker.writer, lambda: START_MS)
+        settling = HalfSettler(
+            broker.reader,
+            broker.writer,
+            lambda: START_MS,
+            lambda: broker.catalog.table().topics,
+        )
         [copies] = settling.commits(np.arange(4))
         settling.settle(copies, SettledHalves(broker.reader, 0))
 
