@@ -87,9 +87,11 @@ class ReadHandlers:
     def wait(self, request: pb.Await, call: Call) -> pb.TopicBounds:
         """Return (min, max) of every queue as soon as one of them goes beyond a known offset.
 
-        They are returned as they are when the time is over or the broker stops.
+        They are returned as they are when the time is over or the broker stops. RequestError for
+        queues that the topic lacks, or that are named twice: a request can name very many.
         """
-        known = {queue.queue_id: queue.offset for queue in request.queues}
+        with self._pool.broker() as broker:
+            known = _known_offsets(broker, request)
         keys = [(request.topic, queue_id) for queue_id in known]
         wait_s = min(max(0.0, request.timeout_ms / 1000), LONGEST_WAIT_S)
         until_s = time.monotonic() + wait_s
@@ -248,6 +250,23 @@ def filter_of(given: pb.Filter) -> MessageFilter | None:
     if kind is None:
         return None
     return MessageFilter.of(**{kind: getattr(given, kind)})
+
+
+def _known_offsets(broker: EmbeddedBroker, request: pb.Await) -> dict[int, int]:
+    """Return the offsets that an Await names, by queue; raise unless its queues are the topic's."""
+    broker.reader.refresh()
+    catalog = broker.catalog
+    held = catalog.readable_ids(request.topic, catalog.config(request.topic))
+    # One more than the topic has tells as much as all of them.
+    named = request.queues[: len(held) + 1]
+    known = {queue.queue_id: queue.offset for queue in named}
+    if len(known) < len(named) or not known.keys() <= set(held):
+        message = (
+            f"{len(request.queues)} queues of topic {request.topic} are to be awaited, but it has "
+            f"{len(held)}; name queues that it has, each once."
+        )
+        raise RequestError(message)
+    return known
 
 
 def _end(broker: EmbeddedBroker, queue: QueueRef, at: int) -> LogicalOffset:

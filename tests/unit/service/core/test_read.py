@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import cast
@@ -143,6 +143,20 @@ def test_a_queue_of_another_broker_is_refused(pool: BrokerPool) -> None:
 
         with pytest.raises(RequestError, match="There is no queue"):
             next(followed)
+
+
+@pytest.mark.parametrize(
+    "named", [[2], [0, 0], [-1], range(100_000)], ids=["2", "0 0", "-1", "many"]
+)
+def test_only_queues_of_the_topic_are_awaited_and_each_once(
+    pool: BrokerPool, named: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = ReadHandlers(pool, Limits(4096, 4096, 1 << 20))
+    monkeypatch.setattr(pool.arrivals, "watch", lambda keys: pytest.fail(f"watched {len(keys)}"))
+    queues = [pb.QueueOffset(queue_id=queue_id) for queue_id in named]
+
+    with pytest.raises(RequestError, match=f"{len(named)} queues of topic t .* but it has 2"):
+        reading.wait(pb.Await(topic="t", queues=queues), cast("Call", Follower()))
 
 
 def test_only_the_last_pieces_of_followed_queues_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
