@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from broker_core.api import TransactionListener
     from broker_core.broker.admin import Admin
     from broker_core.broker.catalog import Catalog
+    from broker_core.broker.transactions.asking import Producer
     from broker_core.codec.message_batch import MessageBatch
     from broker_core.codec.record import Record
     from broker_core.store.reader import StoreReader
@@ -345,7 +346,7 @@ class Transactions:
 
     def _is_of_no_batch(self, record: Record) -> bool:
         if TRANSACTION_ID in record.property_map:
-            # The broker alone sets it, and in single ones alone: an attempt may have their keys' id.
+            # The broker alone sets it, in single ones alone. An attempt may have their keys' id.
             return True
         key = record.property_map.get(UNIQ_KEY, "")[:MAKER_CHARS]
         return self._tools.journal.attempt(key) is None
@@ -403,11 +404,11 @@ class Transactions:
             max_checks=settings.transaction_check_max,
             reserved_ms=settings.file_reserved_hours * 3_600_000,
         )
-        return CheckBack(self._tools, self._finisher, policy, self._ask, self._room)
+        return CheckBack(self._tools, self._finisher, policy, self._ask, self._rooms)
 
-    def _room(self, group: str, user: str, topic: str) -> int:
+    def _rooms(self, producers: Sequence[Producer], wanted: Sequence[int]) -> list[int]:
         """Return how many questions about half messages can be asked now."""
-        return self._asking.room(group, user, topic)
+        return self._asking.rooms(producers, wanted)
 
     def _ask(self, offsets: NDArray[np.int64]) -> None:
         """Ask about half messages that were just put back, and end them accordingly."""

@@ -443,6 +443,34 @@ def test_only_who_prepared_a_message_ends_it(
     assert "PREPARED_BY" not in dict(properties)
 
 
+@pytest.mark.parametrize("is_decided", [True, False])
+def test_the_id_that_keys_of_single_messages_begin_with_is_no_way_to_them(
+    broker: EmbeddedBroker, clock: ManualClock, alice: Transactions, is_decided: bool
+) -> None:
+    """All single ones of a server begin alike, and a client may take that for an attempt's id."""
+    neighbour = user(broker, "bob", "orders")
+    half = alice.prepare("orders", b"row", group="g")
+    attempt = half.transaction_id[:20]
+    messages = outgoing("orders", [b"b"], attempt, born_ms=START_MS, queues=1)
+    prepared = neighbour.prepare_batch(BATCH, attempt, messages, is_first=True)
+    own = Receipt(BATCH, attempt, (prepared,))
+    stolen = Prepared(half.half_offset, LogicalOffset(half.half_offset + 1))
+    others = Receipt(BATCH, attempt, (stolen,))
+
+    for decide in (neighbour.commit_batch, neighbour.abort_batch):
+        for receipts in ([others], [own, others]):
+            with pytest.raises(UnknownTransactionError):
+                decide(BATCH, receipts)
+    if is_decided:
+        # What else there is of the attempt counts as dropped now.
+        neighbour.commit_batch(BATCH, [own])
+    clock.advance(10**7)
+    assert broker.transactions.check_back().rolled_back == 0
+    alice.end(half, COMMIT)
+
+    assert visible(broker, "orders") == ([b"b", b"row"] if is_decided else [b"row"])
+
+
 def test_a_half_message_of_a_batch_is_not_ended_singly(
     broker: EmbeddedBroker, alice: Transactions
 ) -> None:
