@@ -23,7 +23,7 @@ import numpy as np
 
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.transactions.api import Transactions
-from broker_core.broker.transactions.asking import PLENTY
+from broker_core.broker.transactions.asking import Producer
 from broker_core.broker.transactions.ownership import Caller
 from broker_core.codec.message_batch import Destinations
 from broker_core.codec.property_names import BATCH_TOPIC, HALF_TOPIC
@@ -140,11 +140,13 @@ class Listeners:
     state: LocalTransactionState
     looked: Callable[[], None]
 
-    def room(self, group: str, user: str, topic: str) -> int:
-        """Return PLENTY for producers that listen. A round asks after its look."""
-        del topic
+    def rooms(self, producers: Sequence[Producer], wanted: Sequence[int]) -> list[int]:
+        """Return what is wanted of producers that listen. A round asks after its look."""
         self.looked()
-        return PLENTY if group == GROUP and user in self.users else 0
+        return [
+            count if group == GROUP and user in self.users else 0
+            for (group, user, _), count in zip(producers, wanted, strict=True)
+        ]
 
     def ask(
         self, half: HalfMessage, user: str, body: bytes, properties: Mapping[str, str]

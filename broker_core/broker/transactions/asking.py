@@ -1,14 +1,15 @@
 """Asking: how a round of check-back reaches the producers of half messages that are still open.
 
 A check counts against a half message (`transactionCheckMax`), so one is made only if somebody can
-be asked: a round asks for `room` first. On a server the listeners are other processes
+be asked: a round asks for `rooms` first, for all producers at once, since one listener may take the
+questions of several. On a server the listeners are other processes
 (service/core/transactions.py); in an embedded broker they are objects of the same process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from broker_core.types import LocalTransactionState
 
@@ -16,14 +17,18 @@ if TYPE_CHECKING:
     from broker_core.api import TransactionListener
     from broker_core.types import HalfMessage
 
-PLENTY = 1 << 30
+Producer: TypeAlias = tuple[str, str, str]
+"""Whom a half message is of: producer group, user who prepared it, topic that it is for."""
 
 
 class Asking(Protocol):
     """Asks the producers of half messages."""
 
-    def room(self, group: str, user: str, topic: str) -> int:
-        """Return how many questions can be asked now about what a user prepared for a topic."""
+    def rooms(self, producers: Sequence[Producer], wanted: Sequence[int]) -> list[int]:
+        """Return how many questions about what is of each can be asked now, at most those wanted.
+
+        All of them together have room.
+        """
 
     def ask(
         self, half: HalfMessage, user: str, body: bytes, properties: Mapping[str, str]
@@ -37,10 +42,12 @@ class OwnListeners:
     def __init__(self) -> None:
         self.listeners: dict[str, TransactionListener] = {}
 
-    def room(self, group: str, user: str, topic: str) -> int:
-        """Return PLENTY if the group has a listener here: it answers at once."""
-        del user, topic
-        return PLENTY if group in self.listeners else 0
+    def rooms(self, producers: Sequence[Producer], wanted: Sequence[int]) -> list[int]:
+        """Return what is wanted where the group has a listener here: it answers at once."""
+        return [
+            count if group in self.listeners else 0
+            for (group, _, _), count in zip(producers, wanted, strict=True)
+        ]
 
     def ask(
         self, half: HalfMessage, user: str, body: bytes, properties: Mapping[str, str]

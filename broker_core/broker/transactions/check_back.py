@@ -13,7 +13,7 @@ which has no thread, runs one along with a commit when one is due (api.py).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING
@@ -51,6 +51,7 @@ from broker_core.codec.property_names import (
     PROPERTY_SEPARATOR,
     REAL_TOPIC,
     TRANSACTION_CHECK_TIMES,
+    TRANSACTION_ID,
     TRANSACTION_PREPARED_QUEUE_OFFSET,
     UNIQ_KEY,
 )
@@ -60,6 +61,7 @@ from broker_core.types import CheckBackReport, PhysicalOffset
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from broker_core.broker.transactions.asking import Producer
     from broker_core.broker.transactions.decision_lookup import LoggedAttempt
     from broker_core.broker.transactions.decision_records import BatchAttempt
     from broker_core.broker.transactions.finish import BatchFinisher
@@ -69,8 +71,8 @@ if TYPE_CHECKING:
 
 Ask = Callable[["NDArray[np.int64]"], None]
 """Asks producers about half messages that were just put back, by their offsets."""
-Room = Callable[[str, str, str], int]
-"""Returns how many questions can be asked now, by group, user and topic (asking.py)."""
+Rooms = Callable[[Sequence["Producer"], Sequence[int]], list[int]]
+"""Returns how many of the questions that are wanted can be asked now (asking.py)."""
 Action = Callable[["NDArray[np.int64]"], "NDArray[np.bool_]"]
 """Does a step to half messages. Tells which of them it did: what is left waits for the next
 round."""
@@ -80,6 +82,7 @@ _COLUMNS = (
     PREPARED_BY,
     REAL_TOPIC,
     UNIQ_KEY,
+    TRANSACTION_ID,
     TRANSACTION_CHECK_TIMES,
     CHECK_IMMUNITY_TIME,
     TRANSACTION_PREPARED_QUEUE_OFFSET,
@@ -116,7 +119,7 @@ class CheckBack:
         finisher: BatchFinisher,
         policy: CheckPolicy,
         ask: Ask,
-        room: Room,
+        rooms: Rooms,
     ) -> None:
         self._tools = tools
         self._reader = tools.reader
@@ -125,7 +128,7 @@ class CheckBack:
         self._finisher = finisher
         self._policy = policy
         self._ask = ask
-        self._room = room
+        self._rooms = rooms
 
     def round(self, now_ms: int) -> CheckBackReport:
         """Look at everything that is open, and do what can be done about it now."""
@@ -138,7 +141,8 @@ class CheckBack:
         names = _Names()
         look = _Look(now_ms, end, self._journal.end(), ops.listed)
         halves = self._open_halves(open_offsets(first, end, ops.listed), ops.listed, names)
-        room = [self._room(*producer) for producer in names.producers]
+        wanted = np.bincount(halves.producers, minlength=len(names.producers)).tolist()
+        room = self._rooms(names.producers, wanted)
         steps = plan(halves, now_ms, self._policy, room)
         done = np.zeros(len(halves), dtype=np.bool_)
         for step, action in self._actions(look).items():
@@ -238,7 +242,10 @@ class CheckBack:
         texts = property_columns(frames, _COLUMNS)
         immunity = _numbers(texts[CHECK_IMMUNITY_TIME], NOT_IMMUNE)
         original = _numbers(texts[TRANSACTION_PREPARED_QUEUE_OFFSET], -1)
-        verdicts, batches = self._verdicts(frames.offsets, texts[UNIQ_KEY], names)
+        # A single one is of no batch, also if an attempt has the id that its key begins with.
+        is_single = texts[TRANSACTION_ID].is_valid()
+        keys = pc.if_else(is_single, pa.scalar(None, texts[UNIQ_KEY].type), texts[UNIQ_KEY])
+        verdicts, batches = self._verdicts(frames.offsets, keys, names)
         # Apache's broker puts a half message back as long as it is immune to checks. The copy
         # names its original, and what settled the original settles the copy.
         verdicts[(original >= 0) & np.isin(original, settled)] = Verdict.DROPPED
@@ -395,10 +402,10 @@ class _Names:
 
     def __init__(self) -> None:
         self._batches: dict[tuple[BatchRef, str], int] = {}
-        self._producers: dict[tuple[str, str, str], int] = {}
+        self._producers: dict[Producer, int] = {}
 
     @property
-    def producers(self) -> list[tuple[str, str, str]]:
+    def producers(self) -> list[Producer]:
         """All producers: group, user and topic."""
         return list(self._producers)
 

@@ -101,8 +101,7 @@ def plan(
     # Stored in the future: the clock was set back since. RocketMQ asks at once.
     is_young = (halves.checks == 0) & (age >= 0) & (age <= patience)
     is_due = unknown & ~is_young & ~is_asked
-    for producer, count in enumerate(room):
-        steps[np.flatnonzero(is_due & (halves.producers == producer))[:count]] = Step.ASK
+    steps[_first_of_each(np.flatnonzero(is_due), halves.producers, room)] = Step.ASK
     steps[is_due & (halves.checks >= policy.max_checks)] = Step.GIVE_UP
 
     # Counted in time, since half messages of a batch are not put back and carry no count.
@@ -114,6 +113,18 @@ def plan(
     steps[halves.verdicts == Verdict.COMMITTED] = Step.FINISH
     steps[halves.verdicts == Verdict.DROPPED] = Step.ROLL_BACK
     return steps
+
+
+def _first_of_each(
+    rows: NDArray[np.intp], producers: NDArray[np.int64], room: Sequence[int]
+) -> NDArray[np.intp]:
+    """Return, of each producer's rows, the first ones, as many as it has room for."""
+    ordered = rows[np.argsort(producers[rows], kind="stable")]
+    numbers = producers[ordered]
+    rank = np.arange(len(ordered)) - np.searchsorted(numbers, numbers)
+    # Of no producer, -1, is the last element.
+    limits = np.array([*room, 0], dtype=np.int64)
+    return ordered[rank < limits[numbers]]
 
 
 def heard_ms(halves: OpenHalves) -> NDArray[np.int64]:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from broker_core.broker.transactions.asking import PLENTY
 from broker_core.broker.transactions.check_back_plan import (
     NOT_IMMUNE,
     CheckPolicy,
@@ -31,6 +30,9 @@ class Half(NamedTuple):
     immunity_ms: int = NOT_IMMUNE
     batch: int = -1
     producer: int = 0
+
+
+PLENTY = 1 << 30
 
 
 def steps(*halves: Half, room: Sequence[int] = (PLENTY,)) -> list[Step]:

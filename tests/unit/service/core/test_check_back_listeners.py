@@ -15,6 +15,7 @@ from broker_core.broker.transactions.ownership import Caller
 from broker_core.service.auth.method_rules import caller_of
 from broker_core.service.auth.user_rights import Right, Rule, UserIdentity
 from broker_core.service.broker_pool import BrokerPool
+from broker_core.service.core import transactions
 from broker_core.service.core.rpc import Call
 from broker_core.service.core.transactions import CheckBackListeners
 from broker_core.store.settings import StoreSettings
@@ -180,6 +181,35 @@ def test_a_check_that_reaches_nobody_does_not_count(pool: BrokerPool, clock: Man
 
     with pool.broker() as broker:
         assert sorted(visible(broker, "orders")) == bodies
+
+
+def test_listeners_of_several_topics_are_asked_about_as_much_as_they_take(
+    pool: BrokerPool, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check counts only if its question has a place, whoever else needs the same listener."""
+    monkeypatch.setattr(transactions, "ASKED_AHEAD", 8)
+    topics = [f"orders-{number}" for number in range(3)]
+    with pool.broker() as broker:
+        own = broker.transactions.asked_by(caller_of(OWNER))
+        for topic in topics:
+            broker.create_topic(topic, queues=1)
+            for number in range(6):
+                own.prepare(topic, f"{topic}/{number}".encode(), group="g")
+    listeners = CheckBackListeners(pool)
+    may_go_on = threading.Event()
+    owner = Listening(listeners, OWNER, lambda _: may_go_on.wait(30))
+    try:
+        clock.advance(1)
+        report = listeners.check_back()
+        may_go_on.set()
+        wait_until(lambda: len(owner.heard) == report.asked, "questions")
+    finally:
+        may_go_on.set()
+        owner.end()
+
+    assert report.asked == 8
+    # None of the three is left without.
+    assert {body.split(b"/")[0].decode() for body in owner.heard} == set(topics)
 
 
 @pytest.mark.parametrize("committers", [1, 8])
