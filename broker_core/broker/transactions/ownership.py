@@ -55,6 +55,8 @@ Permit = Callable[[Collection[str]], None]
 
 MAX_NAME_CHARS = 1024
 MAX_NUMBER = (1 << 63) - 1
+MAX_RECEIPTS = 100_000
+"""Receipts of one request: one for each task of a batch."""
 MAX_RANGES = 1_000_000
 """Ranges that one request may name: a batch of a thousand tasks with a thousand calls each."""
 

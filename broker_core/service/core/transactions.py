@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 
 from broker_core.broker.admission.records import admit
+from broker_core.broker.transactions.ownership import MAX_RANGES, MAX_RECEIPTS
 from broker_core.codec.legal_names import check_group
 from broker_core.codec.property_names import HALF_TOPIC
 from broker_core.errors import IllegalMessageError, RequestError
@@ -38,10 +40,11 @@ from broker_core.wire.core.transactions import (
 if TYPE_CHECKING:
     from broker_core.broker.broker import EmbeddedBroker
     from broker_core.broker.transactions.api import Transactions
+    from broker_core.broker.transactions.asking import Producer
     from broker_core.service.broker_pool import BrokerPool
     from broker_core.service.core.rpc import Call
     from broker_core.service.group_commit import GroupCommit
-    from broker_core.types import HalfMessage
+    from broker_core.types import HalfMessage, Receipt
     from broker_core.wire.core.methods import Limits
 
 ASKED_AHEAD = 256
@@ -104,10 +107,11 @@ class TransactionHandlers:
 
     def commit_batch(self, request: pb.Decide, call: Call) -> pb.Outcome:
         """Commit the half messages that receipts stand for, once."""
+        receipts = _receipts(request)
         with self._pool.broker() as broker:
             outcome = _transactions(broker, call).commit_batch(
                 unpack_batch(request.batch),
-                [unpack_receipt(each) for each in request.receipts],
+                receipts,
                 run=request.run,
                 keep=request.keep,
                 flush=request.flush or None,
@@ -119,10 +123,11 @@ class TransactionHandlers:
 
     def abort_batch(self, request: pb.Decide, call: Call) -> pb.Empty:
         """Roll back the half messages that receipts stand for."""
+        receipts = _receipts(request)
         with self._pool.broker() as broker:
             _transactions(broker, call).abort_batch(
                 unpack_batch(request.batch),
-                [unpack_receipt(each) for each in request.receipts],
+                receipts,
                 flush=request.flush or None,
             )
         return pb.Empty()
@@ -201,7 +206,8 @@ class CheckBackListeners:
     later. Until then the state of the transaction is unknown, and a round does not wait for it.
     Rounds are run by the server's clock, one at a time. A question goes only to a listener whose
     user prepared the half message, or administers the broker, and may publish to its topic: others
-    hear nothing of it, and take no turn.
+    hear nothing of it, and take no turn. A round is given places of listeners before it counts a
+    check (`rooms`), and asks in these places: no question that was counted finds none.
     """
 
     def __init__(self, pool: BrokerPool) -> None:
@@ -209,6 +215,7 @@ class CheckBackListeners:
         self._rounds = threading.Lock()
         self._lock = threading.Lock()
         self._listeners: dict[str, list[_Listener]] = {}
+        self._places: dict[Producer, deque[_Listener]] = {}
 
     def check_back(self) -> CheckBackReport:
         """Run one round now; do nothing in a store without half messages."""
@@ -217,27 +224,50 @@ class CheckBackListeners:
                 return CheckBackReport()
             return broker.transactions.check_back(self)
 
-    def room(self, group: str, user: str, topic: str) -> int:
-        """Return how many questions listeners of a group take about what a user prepared."""
+    def rooms(self, producers: Sequence[Producer], wanted: Sequence[int]) -> list[int]:
+        """Return how many questions of each producer have a place, and keep it for the round.
+
+        Places are dealt one at a time, so that nobody's many questions leave others without.
+        """
         with self._lock:
-            return sum(
-                listener.room
-                for listener in self._listeners.get(group, [])
-                if listener.may_hear(user, topic)
-            )
+            self._places = {producer: deque() for producer in producers}
+            left = dict(zip(producers, wanted, strict=True))
+            # Listeners that were asked longest ago come first, and all take part in turn.
+            able = {producer: deque(self._able(producer)) for producer in producers}
+            room = {each: each.room for dealt in able.values() for each in dealt}
+            while able:
+                for producer, listeners in list(able.items()):
+                    while listeners and not room[listeners[0]]:
+                        listeners.popleft()
+                    if not listeners or len(self._places[producer]) >= left[producer]:
+                        del able[producer]
+                        continue
+                    room[listeners[0]] -= 1
+                    self._places[producer].append(listeners[0])
+                    listeners.rotate(-1)
+            return [len(self._places[producer]) for producer in producers]
+
+    def _able(self, producer: Producer) -> Iterator[_Listener]:
+        """Yield the listeners that may hear of what is a producer's, asked longest ago first."""
+        group, user, topic = producer
+        return (each for each in self._listeners.get(group, []) if each.may_hear(user, topic))
 
     def ask(
         self, half: HalfMessage, user: str, body: bytes, properties: Mapping[str, str]
     ) -> LocalTransactionState:
-        """Send a question to the listener that may hear it and was asked longest ago.
+        """Send a question to a listener that has kept a place for it.
 
         Return UNKNOWN: the answer comes by a call of its own.
         """
         question = pb.Question(half=pack_half(half), body=body, properties=dict(properties))
+        producer = (half.group, user, half.topic)
         with self._lock:
             listeners = self._listeners.get(half.group, [])
-            able = (each for each in listeners if each.room and each.may_hear(user, half.topic))
-            chosen = next(able, None)
+            places = self._places.get(producer)
+            chosen = places.popleft() if places else None
+            if chosen not in listeners or not chosen.may_hear(user, half.topic):
+                # It left since, or lost the right: another one, if there is any.
+                chosen = next((each for each in self._able(producer) if each.room), None)
             if chosen is not None:
                 listeners.remove(chosen)
                 listeners.append(chosen)
@@ -276,6 +306,20 @@ class CheckBackListeners:
 def _transactions(broker: EmbeddedBroker, call: Call) -> Transactions:
     """Return a broker's transactions as the caller of a call may use them."""
     return broker.transactions.asked_by(method_rules.caller_of(call.identity))
+
+
+def _receipts(request: pb.Decide) -> list[Receipt]:
+    """Return the receipts of a request, if they are not too many; counted before one is made."""
+    count = len(request.receipts)
+    if count <= MAX_RECEIPTS:
+        count = sum(len(each.prepared) for each in request.receipts)
+        if count <= MAX_RANGES:
+            return [unpack_receipt(each) for each in request.receipts]
+    message = (
+        f"A decision of {count} receipts or ranges of half messages is too large: the limits are "
+        f"{MAX_RECEIPTS} and {MAX_RANGES}. Nothing was written."
+    )
+    raise RequestError(message)
 
 
 def _prepare_head(first: Chunk) -> pb.PrepareHead:
