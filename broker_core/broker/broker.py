@@ -378,6 +378,9 @@ class EmbeddedBroker(Closing):
         outgoing = single_message(
             topic, queue, body, stored, self._clock_ms(), delay_level=delay_level
         )
+        if delay_level:
+            # The rest was looked at above; here, whether its copy for its own topic will fit.
+            outgoing = self.door.messages(outgoing)
         host = self.writer.settings.store_host
         placed = self.writer.append(replace(outgoing, store_host=host))
         physical_offset = int(placed.physical_offsets[0])

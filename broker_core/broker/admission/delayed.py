@@ -3,7 +3,8 @@
 A delayed message comes for SCHEDULE_TOPIC_XXXX, queue level - 1, with DELAY, REAL_TOPIC and
 REAL_QID among its properties, as RocketMQ stores it. Delivery believes them, so they are checked
 here: each of them is there once, the level is its queue's, and the destination is one that the
-client could send to. What other brokers left in the schedule topic is delivery's to set aside
+client could send to. The copy that delivery makes must fit too, for its topic may be the longer
+one. What other brokers left in the schedule topic is delivery's to set aside
 (broker/delay/delivery.py).
 """
 
@@ -14,11 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
+from broker_core.codec.encode import StoredTopics
 from broker_core.codec.message_batch import Destinations
 from broker_core.codec.properties.search import count_named, find_values
-from broker_core.codec.property_names import DELAY, REAL_QUEUE_ID, REAL_TOPIC
+from broker_core.codec.property_names import DELAY, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC
 from broker_core.codec.spans import Spans, gather_spans
 from broker_core.errors import RequestError
+from broker_core.store.log.writer import require_fitting
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,6 +55,16 @@ def delayed_destinations(
     coded = pc.dictionary_encode(gather_spans(topics))
     names = tuple(raw.decode("utf-8", "replace") for raw in coded.dictionary.to_pylist())
     return Destinations(names, coded.indices.to_numpy().astype(np.int32), real_ids)
+
+
+def require_deliverable(to: Destinations, sizes: NDArray[np.integer], file_bytes: int) -> None:
+    """Raise IllegalMessageError for a record whose copy for its real topic no log file can hold.
+
+    `sizes` are those of the records in the schedule topic.
+    """
+    scheduled = StoredTopics([SCHEDULE_TOPIC]).lengths(np.zeros(1, dtype=np.int32))
+    grown = sizes - scheduled + StoredTopics(to.topics).lengths(to.topic_codes)
+    require_fitting(int(grown.max(initial=0)), file_bytes)
 
 
 def _numbers(values: Spans, rows: NDArray[np.intp], name: str) -> NDArray[np.int32]:

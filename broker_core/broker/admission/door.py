@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.broker.admission.delayed import delayed_destinations
+from broker_core.broker.admission.delayed import delayed_destinations, require_deliverable
 from broker_core.broker.admission.own_names import require_client_topic
 from broker_core.broker.admission.properties import refuse_own_properties
 from broker_core.broker.topics import PERM_WRITE
 from broker_core.codec import layout
+from broker_core.codec.encode import record_sizes
+from broker_core.codec.properties.checksum import ROOM_BYTES
 from broker_core.codec.property_names import SCHEDULE_TOPIC
 from broker_core.codec.spans import spans_of
 from broker_core.errors import IllegalMessageError, PermissionDeniedError, RequestError
@@ -57,10 +59,16 @@ class Door:
         for queue_id in queue_ids:
             config.check_queue(queue_id)
 
-    def require_destinations(self, to: Destinations, texts: Spans | None) -> None:
+    def require_destinations(
+        self,
+        to: Destinations,
+        texts: Spans | None,
+        sizes: NDArray[np.integer] | None = None,
+    ) -> None:
         """Raise unless clients may write to all of these destinations.
 
-        `texts` are the properties of each message; without them none may be delayed.
+        `texts` are the properties of each message, `sizes` the bytes of its record; without both
+        none may be delayed.
         """
         codes = to.topic_codes
         if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < len(to.topics):
@@ -73,27 +81,34 @@ class Door:
         for code, topic in enumerate(to.topics):
             rows = np.flatnonzero(to.topic_codes == code)
             queue_ids = to.queue_ids[rows]
-            if topic != SCHEDULE_TOPIC or texts is None:
+            if topic != SCHEDULE_TOPIC or texts is None or sizes is None:
                 extremes = (int(queue_ids.min()), int(queue_ids.max())) if len(rows) else ()
                 self.require_queues(topic, *extremes)
             elif len(rows):
-                self._require_delayed(texts, rows, queue_ids)
+                self._require_delayed(texts, rows, queue_ids, sizes[rows])
 
     def _require_delayed(
-        self, texts: Spans, rows: NDArray[np.intp], queue_ids: NDArray[np.int32]
+        self,
+        texts: Spans,
+        rows: NDArray[np.intp],
+        queue_ids: NDArray[np.int32],
+        sizes: NDArray[np.integer],
     ) -> None:
         levels = len(self.settings.delay_levels_ms)
-        self.require_destinations(delayed_destinations(texts, rows, queue_ids, levels), None)
+        to = delayed_destinations(texts, rows, queue_ids, levels)
+        self.require_destinations(to, None)
+        room = ROOM_BYTES if self.settings.append_property_crc else 0
+        require_deliverable(to, sizes + room, self.settings.commit_log_file_bytes)
 
     def messages(self, messages: MessageBatch) -> MessageBatch:
         """Return columns of messages as they may be appended, or raise for the first that may not.
 
         Fields that only the broker knows are set here or by the append.
         """
-        texts = None
+        texts = sizes = None
         if SCHEDULE_TOPIC in messages.topics:
-            texts = spans_of(messages.property_texts)
-        self.require_destinations(messages.destinations, texts)
+            texts, sizes = spans_of(messages.property_texts), record_sizes(messages)
+        self.require_destinations(messages.destinations, texts, sizes)
         refuse_own_properties(messages)
         self._require_flags(messages)
         lengths = spans_of(messages.bodies).lengths

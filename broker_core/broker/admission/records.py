@@ -101,7 +101,7 @@ def admit(door: Door, requests: Sequence[Records]) -> Admitted:
     _check_flags(fields, store_host)
     _check_bodies(fields, door.settings.max_message_bytes)
     route = _destinations(fields)
-    door.require_destinations(route, fields.properties)
+    door.require_destinations(route, fields.properties, sizes)
     refuse_own_in(fields.properties, route)
     bounds = np.cumsum([len(request) for request in requests]).tolist()
     _put_born_hosts(data, starts, requests, bounds)

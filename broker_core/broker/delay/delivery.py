@@ -11,7 +11,8 @@ with a record of the journal (transactions/decision_records.py) that says how fa
 and the later of the two counts. Only losing power in the middle of an append delivers again. A
 message that can't be delivered hurts no other: it is passed over, with a line in the log. That is
 one whose topic was deleted before it was due, and one that another broker, or an older release,
-took without a destination or with one that is not a client's.
+took without a destination, with one that is not a client's, or with so many bytes that its copy
+does not fit. Nor does a level that fails hurt the others.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from broker_core.codec.properties.search import decimal_numbers, find_values
 from broker_core.codec.property_names import REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC
 from broker_core.codec.record_copy import copy_records
 from broker_core.codec.spans import gather_spans
-from broker_core.errors import BrokerError
+from broker_core.errors import BrokerError, IllegalMessageError
 from broker_core.store import config_files
 from broker_core.store.batch import Batch
 
@@ -71,20 +72,33 @@ class DelayedDelivery:
         self._clock_ms = clock_ms
 
     def deliver_due(self) -> int:
-        """Deliver everything that is due now; return how many messages, without dropped ones."""
+        """Deliver everything that is due now; return how many messages, without dropped ones.
+
+        A level's error is raised when all others are delivered.
+        """
         delivered = 0
+        errors = []
         known = load_delay_offsets(self._reader.root / DELAY_OFFSETS_FILE)
         reached = dict(known)
         for level, delay_ms in enumerate(self._writer.settings.delay_levels_ms, 1):
             start, end = self._reader.queue_range(SCHEDULE_TOPIC, level - 1)
             if end == 0:
                 continue
-            offset = min(max(known.get(level, 0), self._journal.delivered(level), start), end)
-            stop = offset + self._count_due(level, offset, end, delay_ms)
-            delivered += self._deliver(level, offset, stop)
-            reached[level] = stop
+            try:
+                said = self._journal.delivered(level)
+                offset = min(max(known.get(level, 0), said, start), end)
+                stop = offset + self._count_due(level, offset, end, delay_ms)
+                delivered += self._deliver(level, said, offset, stop)
+            except Exception as error:  # noqa: BLE001 - raised below, once the others are delivered
+                log.warning("event=delay_level_failed level=%d error=%s", level, error)
+                errors.append(error)
+                continue
+            # Not `stop`: another process may be delivering up to there, and die before it is done.
+            reached[level] = max(offset, self._journal.delivered(level))
         if reached != known:
             self._save(reached)
+        if errors:
+            raise errors[0]
         return delivered
 
     def _count_due(self, level: int, start: int, end: int, delay_ms: int) -> int:
@@ -99,8 +113,11 @@ class DelayedDelivery:
                 return at - start + int(is_due.argmin())
         return end - start
 
-    def _deliver(self, level: int, start: int, stop: int) -> int:
-        """Append the copies of a level's messages; return how many."""
+    def _deliver(self, level: int, said: int, start: int, stop: int) -> int:
+        """Append the copies of a level's messages; return how many.
+
+        `said` is how far the journal says that the level is delivered.
+        """
         count = 0
         due = self._reader.frames(
             SCHEDULE_TOPIC,
@@ -111,20 +128,28 @@ class DelayedDelivery:
             batch_bytes=APPEND_BYTES,
         )
         for frames in due:
-            delivered = self._journal.delivered(level)
-            copies = self._copies(frames)
-            word = self._journal.records(
-                [Delivered(level, frames.next_offset)],
-                self._clock_ms(),
-                self._writer.settings.store_host,
-            )
-            whole = Batch.join([copies, Batch.of_messages(word)])
-            try:
-                self._writer.append(whole, guard=partial(self._require_at, level, delivered))
-            except SettledElsewhereError:
-                return count  # another process is delivering
-            count += len(copies)
+            left = [(frames, True)]
+            while left:
+                part, is_wanted = left.pop()
+                try:
+                    copies = self._copies(part) if is_wanted else _nothing()
+                    self._append(level, copies, said, part.next_offset)
+                except SettledElsewhereError:
+                    return count  # another process is delivering
+                except IllegalMessageError as error:
+                    left += _smaller(part, error)
+                    continue
+                count += len(copies)
+                said = part.next_offset
         return count
+
+    def _append(self, level: int, copies: Batch, said: int, reached: int) -> None:
+        """Append copies with the word how far a level is delivered by them."""
+        word = self._journal.records(
+            [Delivered(level, reached)], self._clock_ms(), self._writer.settings.store_host
+        )
+        whole = Batch.join([copies, Batch.of_messages(word)])
+        self._writer.append(whole, guard=partial(self._require_at, level, said))
 
     def _require_at(self, level: int, delivered: int) -> None:
         """Raise SettledElsewhereError if a level was delivered further. Runs under the lock."""
@@ -194,6 +219,19 @@ class DelayedDelivery:
             latest = {level: max(known.get(level, 0), offset) for level, offset in reached.items()}
             document = delay_document(config_files.load(path), latest, self._clock_ms())
             config_files.persist(parts.files, path, document)
+
+
+def _smaller(part: FrameBatch, error: IllegalMessageError) -> list[tuple[FrameBatch, bool]]:
+    """Return what to try with messages of which one can't be appended, the first thing last.
+
+    It is found by halving, and set aside (False) when it is alone.
+    """
+    middle = len(part) // 2
+    if middle:
+        return [(part.section(middle, len(part)), True), (part.section(0, middle), True)]
+    place = int(part.starts[0]) + (part.origin or 0)
+    log.warning("event=delayed_set_aside physical_offset=%d error=%s", place, error)
+    return [(part, False)]
 
 
 def _nothing() -> Batch:

@@ -8,12 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from broker_core.broker.admission import door
 from broker_core.broker.broker import EmbeddedBroker
-from broker_core.broker.delay.delivery import DELAY_OFFSETS_FILE
+from broker_core.broker.delay.delivery import DELAY_OFFSETS_FILE, DelayedDelivery
 from broker_core.broker.transactions.decision_lookup import DecisionLookup
 from broker_core.broker.transactions.decision_records import Delivered
 from broker_core.broker.transactions.half import destination_text
 from broker_core.codec.message_batch import LOOPBACK, MessageBatch
+from broker_core.errors import IllegalMessageError, StorageError
 from broker_core.store import config_files
 from broker_core.types import BatchRef, Receipt
 from tests.kit.fixtures import SIZES, expected, extract
@@ -284,6 +286,79 @@ def test_a_word_about_messages_that_were_not_there_yet_is_not_believed(
     assert visible(broker) == [b"one", b"two", b"three"]
     assert "event=journal_record_ignored" in caplog.text
     assert not broker.transactions.deliver_due()
+
+
+LONG = "%RETRY%" + "g" * 240
+
+
+def largest_delayed(broker: EmbeddedBroker) -> int:
+    """The most bytes of a body that is taken for a topic with a long name, delayed."""
+    low, high = 1, FILE_BYTES
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            broker.send(LONG, b"x" * middle, delay_level=1)
+            low = middle
+        except IllegalMessageError:
+            high = middle
+    return low
+
+
+def test_the_largest_delayed_message_is_delivered(
+    broker: EmbeddedBroker, clock: ManualClock
+) -> None:
+    broker.create_topic(LONG, queues=1)
+    largest = largest_delayed(broker)
+    clock.advance(1_000)
+
+    assert broker.transactions.deliver_due() > 0
+
+    assert max(map(len, visible(broker, LONG))) == largest
+
+
+def test_one_whose_copy_does_not_fit_is_set_aside_alone(
+    broker: EmbeddedBroker,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker.create_topic(LONG, queues=1)
+    broker.send("t", b"before", queue_id=0, delay_level=1)
+    with monkeypatch.context() as older:
+        older.setattr(door, "require_deliverable", lambda *_: None)
+        broker.send(LONG, b"x" * largest_delayed(broker), delay_level=1)
+    broker.send("t", b"behind", queue_id=0, delay_level=1)
+    broker.send("t", b"later", queue_id=1, delay_level=2)
+    clock.advance(60_000)
+
+    assert broker.transactions.deliver_due() > 0
+
+    assert visible(broker) == [b"before", b"behind", b"later"]
+    assert "event=delayed_set_aside physical_offset=" in caplog.text
+    assert not broker.transactions.deliver_due()
+
+
+def test_a_level_that_fails_does_not_stop_the_others(
+    broker: EmbeddedBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.send("t", b"one", queue_id=0, delay_level=1)
+    broker.send("t", b"two", queue_id=0, delay_level=2)
+    clock.advance(60_000)
+    count = DelayedDelivery._count_due
+
+    def fail(delivery: DelayedDelivery, level: int, *arguments: int) -> int:
+        if level == 1:
+            raise StorageError
+        return count(delivery, level, *arguments)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(DelayedDelivery, "_count_due", fail)
+        with pytest.raises(StorageError):
+            broker.transactions.deliver_due()
+
+    assert visible(broker) == [b"two"]
+    assert broker.transactions.deliver_due() == 1
+    assert visible(broker) == [b"two", b"one"]
 
 
 def test_a_queue_that_its_topic_no_longer_has_is_another_one(
