@@ -61,6 +61,13 @@ CATALOGUE: dict[str, Condition] = {
         "The checkpoint holds an offset that this source can't have written: {text}. Expected the "
         'form {{"topic":{{"broker-a":{{"0":23}}}}}}; point the query at its own checkpoint.',
     ),
+    "ROCKETMQ_DATA_LOSS.FIRST_START_UNKNOWN": Condition(
+        "22000",
+        "The first batch was logged by an earlier version, which did not log where it began. With "
+        "these options it begins at {start} in queue {queue}, so {count} messages before that "
+        "would not be read. Start with the options of the first time, or with a new checkpoint. "
+        f"{_TOLERATE} begin at {{start}}.",
+    ),
     "ROCKETMQ_DATA_LOSS.NEW_QUEUE_STARTS_LATE": Condition(
         "22000",
         "Queue {queue} is new to this query but starts at {earliest} instead of 0; {lost} messages "

@@ -65,8 +65,14 @@ def test_the_offset_log_has_the_canonical_text(
     run_available(spark, store.options(subscribe="b,a", startingOffsets="earliest"), checkpoint)
 
     text = (checkpoint / "offsets" / "0").read_text().splitlines()[-1]
-    queues = {str(number): 1 if number == 10 else 0 for number in range(11)}
-    assert text == json.dumps({"a": {"broker-a": {"0": 0}}, "b": {"broker-a": queues}})
+    start, end = ({str(number): last * (number == 10) for number in range(11)} for last in (0, 1))
+    assert text == json.dumps(
+        {
+            "a": {"broker-a": {"0": 0}},
+            "b": {"broker-a": end},
+            "@start": {"a": {"broker-a": {"0": 0}}, "b": {"broker-a": start}},
+        }
+    )
 
 
 def test_latest_is_pinned_by_an_empty_batch_and_survives_a_crash_of_batch_0(
@@ -83,8 +89,23 @@ def test_latest_is_pinned_by_an_empty_batch_and_survives_a_crash_of_batch_0(
     second = run_available(spark, options, checkpoint)
 
     assert first.bodies == []
-    assert pinned == {"t": {"broker-a": {"0": 2}}}
+    assert pinned["t"] == pinned["@start"]["t"] == {"broker-a": {"0": 2}}
     assert second.bodies == ["after-1", "after-2"]
+
+
+def test_a_first_batch_that_is_read_again_begins_where_it_began_whatever_the_options_say(
+    spark: SparkSession, store: SourceStore, checkpoint: Path
+) -> None:
+    store.create("t", 1)
+    store.send("t", "0", "1")
+    run_available(spark, store.options(subscribe="t", startingOffsets="earliest"), checkpoint)
+    forget_commit(checkpoint, 0)
+    store.send("t", "2")
+
+    delivered = run_available(spark, store.options(subscribe="t"), checkpoint)
+
+    assert delivered.sizes == [2, 1]
+    assert delivered.bodies == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("position", ["earliest", "latest"])
@@ -134,7 +155,7 @@ def test_a_filter_that_drops_everything_still_advances(
     delivered = run_available(spark, options, checkpoint)
 
     assert delivered.bodies == []
-    assert logged_offset(checkpoint, 0) == {"t": {"broker-a": {"0": 6}}}
+    assert logged_offset(checkpoint, 0)["t"] == {"broker-a": {"0": 6}}
 
 
 def test_no_messages_mean_no_batches(
@@ -168,7 +189,7 @@ def test_a_limit_is_shared_by_backlog(
     delivered = run_available(spark, options, checkpoint)
 
     assert delivered.sizes == [19, 14]
-    assert logged_offset(checkpoint, 0) == {"t": {"broker-a": {"0": 12, "1": 6, "2": 1}}}
+    assert logged_offset(checkpoint, 0)["t"] == {"broker-a": {"0": 12, "1": 6, "2": 1}}
 
 
 def test_a_limit_in_bytes_makes_small_batches(

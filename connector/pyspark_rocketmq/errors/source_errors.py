@@ -61,6 +61,14 @@ def checkpoint_malformed(text: object) -> CheckpointError:
 # ROCKETMQ_DATA_LOSS
 
 
+def first_start_unknown(queue: QueueRef, start: int, count: int) -> DataLossError:
+    """Report messages that a first batch may have had, whose start is not logged."""
+    return DataLossError(
+        "ROCKETMQ_DATA_LOSS.FIRST_START_UNKNOWN",
+        {"queue": str(queue), "start": start, "count": count},
+    )
+
+
 def new_queue_starts_late(queue: QueueRef, earliest: int) -> DataLossError:
     """Report a queue that is new to the query and does not begin at 0."""
     return DataLossError(

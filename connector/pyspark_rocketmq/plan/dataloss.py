@@ -81,6 +81,23 @@ def report_missing(
         report(source_errors.queues_deleted(gone))
 
 
+def report_skipped(
+    start: Mapping[QueueRef, LogicalOffset],
+    end: Mapping[QueueRef, LogicalOffset],
+    bounds: Mapping[QueueRef, Bounds],
+    report: Report,
+) -> None:
+    """Report messages that a logged first batch may have had, and that lie before its new start.
+
+    Older versions did not log where the first batch began. If messages lie before both the end and
+    the start that today's options give, nothing tells whether the batch had them.
+    """
+    for queue in sorted(start.keys() & end.keys() & bounds.keys()):
+        count = min(start[queue], end[queue]) - bounds[queue].earliest
+        if count > 0:
+            report(source_errors.first_start_unknown(queue, start[queue], count))
+
+
 def check_target(
     start: Mapping[QueueRef, LogicalOffset],
     end: Mapping[QueueRef, LogicalOffset],

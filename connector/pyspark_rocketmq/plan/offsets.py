@@ -4,7 +4,12 @@ The canonical form has three levels, sorted by topic, broker and *numeric* queue
 
     {"orders":{"broker-a":{"0":23,"1":5,"10":7}}}
 
-Every number is the next offset to read. Spark compares checkpointed offsets as strings, so two
+Every number is the next offset to read. The end of a query's first batch also says where that batch
+began, under a name that no topic can have: Spark's log keeps ends only.
+
+    {"orders":{"broker-a":{"0":23}},"@start":{"orders":{"broker-a":{"0":20}}}}
+
+Spark compares checkpointed offsets as strings, so two
 equal offsets must be two equal texts: SourceOffset.to_json is the only writer and always sorts. The
 two-level form {"orders":{"0":23}} is read too, and means the one broker on which the topic lives.
 Older releases' checkpoints must stay readable (tests/golden); changing the form needs a decision
@@ -24,6 +29,7 @@ from pyspark_rocketmq.errors import option_errors, source_errors
 EARLIEST = -2
 LATEST = -1
 MAX_LONG = 2**63 - 1
+START = "@start"
 
 OFFSETS_EXAMPLE = '{"orders":{"broker-a":{"0":23,"1":-1}}}'
 TIMES_EXAMPLE = '{"orders":{"broker-a":{"0":1700000000000}}}'
@@ -50,9 +56,14 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceOffset(Mapping[QueueRef, LogicalOffset]):
-    """The offset at which each queue is read next. Immutable; equal content means equal text."""
+    """The offset at which each queue is read next. Immutable; equal content means equal text.
+
+    `start` is where the query's first batch began, if this is its end. It is no part of where to
+    read next, so offsets that differ in it alone are equal.
+    """
 
     queues: Mapping[QueueRef, LogicalOffset]
+    start: Mapping[QueueRef, LogicalOffset] | None = None
 
     def __getitem__(self, queue: QueueRef) -> LogicalOffset:
         return self.queues[queue]
@@ -69,12 +80,14 @@ class SourceOffset(Mapping[QueueRef, LogicalOffset]):
     def __hash__(self) -> int:
         return hash(frozenset(self.queues.items()))
 
-    def to_json(self) -> dict[str, dict[str, dict[str, int]]]:
+    def to_json(self) -> dict[str, Any]:
         """Return nested dicts in canonical order, as Spark wants them."""
-        nested: dict[str, dict[str, dict[str, int]]] = {}
+        nested: dict[str, Any] = {}
         for queue in sorted(self.queues):
             of_broker = nested.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})
             of_broker[str(queue.queue_id)] = int(self.queues[queue])
+        if self.start is not None:
+            nested[START] = SourceOffset(self.start).to_json()
         return nested
 
     def render(self) -> str:
@@ -100,10 +113,15 @@ class SourceOffset(Mapping[QueueRef, LogicalOffset]):
                 value if isinstance(value, str) else json.dumps(value, default=str)
             )
 
-        nested = _loaded(value, refuse) if isinstance(value, str) else value
-        numbers = _numbers(nested, 0, refuse)
-        queues = known() if any(not key.broker_name for key in numbers) else ()
-        return cls({_only_broker(key, queues, refuse): number for key, number in numbers.items()})
+        def parse(nested: object) -> dict[QueueRef, LogicalOffset]:
+            numbers = _numbers(nested, 0, refuse)
+            queues = known() if any(not key.broker_name for key in numbers) else ()
+            return {_only_broker(key, queues, refuse): number for key, number in numbers.items()}
+
+        loaded = _loaded(value, refuse) if isinstance(value, str) else value
+        nested = dict(_object(loaded, refuse))
+        start = nested.pop(START, None)
+        return cls(parse(nested), None if start is None else parse(start))
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ a start with wrong options leaves the offset log as it was, and the right ones g
 **Outline.** Three things are kept, each for one run of the query:
 
 - the initial offset. Spark asks for it more than once and writes it down nowhere, and the answers
-  of one run must agree. A start that could move over unread messages (latest, the offsets of a
-  consumer group) is pinned: the first batch is empty, so that the start reaches the offset log
-  before any message is read.
+  of one run must agree. So the end of the first batch also says where it began (plan/offsets.py): a
+  later run reads that batch as it was logged, whatever its options say. A start that could move
+  over unread messages (latest, the offsets of a consumer group) is pinned: the first batch is
+  empty, so that the start reaches the offset log before any message is read.
 - the target of an AvailableNow run: what the broker held when the run first looked.
 - when the last batch was worth running, for minOffsetsPerTrigger.
 
@@ -43,6 +44,7 @@ from pyspark_rocketmq.plan.dataloss import (
     plan_ranges,
     policy,
     report_missing,
+    report_skipped,
 )
 from pyspark_rocketmq.plan.offsets import Bounds, SourceOffset
 from pyspark_rocketmq.plan.rate_limit import (
@@ -80,6 +82,7 @@ class MicroBatches:
         self._progress = progress
         self._initial: Start | None = None
         self._is_pinned = False
+        self._has_planned = False
         self._is_available_now = False
         self._target: dict[QueueRef, LogicalOffset] | None = None
         self._last_batch_ms = 0
@@ -121,7 +124,10 @@ class MicroBatches:
         end = self._end(start, bounds, kept, limits)
         self._refuse(start, end, bounds)
         self._idle_since_ms = self._clock.now_ms() if end == start else None
-        return end
+        if self._is_first(start):
+            return SourceOffset(end.queues, start.queues)
+        # Spark compares texts: "nothing to run" is `start` with all that it says.
+        return start if end == start else end
 
     def latest(self) -> SourceOffset | None:
         """Return the end of all queues as `advance` last saw it; None before the first call."""
@@ -129,8 +135,12 @@ class MicroBatches:
 
     def plan(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         """Return the ranges of a batch, one per task."""
-        self._is_pinned = True  # a batch that is planned is in the offset log
-        resolved = self._just_resolved(start)
+        self._is_pinned = self._has_planned = True  # a batch that is planned is in the offset log
+        resolved = None
+        if end.start is not None and start.start is None:
+            start = SourceOffset(end.start)  # a first batch, as it was logged
+        else:
+            resolved = self._just_resolved(start)
         if resolved is not None:
             # Leave out queues that came after the end was logged; the next batch finds them new.
             start = SourceOffset({queue: start[queue] for queue in start if queue in end})
@@ -173,8 +183,17 @@ class MicroBatches:
                 template = "event=first_batch_replayed queue=%s end=%d earliest=%d: some expired"
                 log.warning(template, queue, end[queue], start[queue])
 
+    def _is_first(self, start: SourceOffset) -> bool:
+        """Tell whether the batch after `start` is the query's first, whose start is in no log."""
+        return (
+            not self._has_planned
+            and start.start is None
+            and self._initial is not None
+            and start == SourceOffset(self._initial.offsets)
+        )
+
     def _just_resolved(self, start: SourceOffset) -> frozenset[QueueRef] | None:
-        """Return the queues whose start was resolved after an earlier run had logged the end.
+        """Return the queues whose start was resolved after an older version had logged the end.
 
         None if `start` was logged too, or if this run made the end: then it must fit the start.
         """
@@ -186,13 +205,15 @@ class MicroBatches:
     def _resolvable(self, start: SourceOffset, end: SourceOffset) -> SourceOffset:
         """Return what counts of the logged end of a first batch whose start was just resolved.
 
-        A start that was not logged is unknown for queues that are not chosen any more. A movable
-        one was pinned by an empty batch, so they have nothing to read; else they are reported.
+        Whatever these options do not read, and the batch may have had, is reported. Older versions
+        pinned a movable start by an empty batch: of queues that are not chosen any more, nothing is
+        read then.
         """
         others = end.keys() - start.keys()
+        report_missing(others & self._existing(others).keys(), others, self._report_loss)
+        report_skipped(start, end, self._existing(start), self._report_loss)
         if self._initial is not None and self._initial.is_movable:
             return SourceOffset({queue: end[queue] for queue in end if queue not in others})
-        report_missing(others & self._existing(others).keys(), others, self._report_loss)
         return end
 
     def _kept(

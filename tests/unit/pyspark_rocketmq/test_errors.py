@@ -96,7 +96,7 @@ def test_messages_mention_only_options_that_exist() -> None:
 def test_every_data_loss_message_says_how_to_tolerate_it() -> None:
     losses = [each for name, each in CATALOGUE.items() if name.startswith("ROCKETMQ_DATA_LOSS.")]
 
-    assert len(losses) == 7
+    assert len(losses) == 8
     assert all("Set failOnDataLoss=false to " in each.message for each in losses)
 
 

@@ -30,6 +30,19 @@ def test_nothing_is_an_offset_too() -> None:
     assert SourceOffset.from_json({}).render() == "{}"
 
 
+def test_the_start_of_a_first_batch_is_part_of_the_text_and_not_of_the_offset() -> None:
+    start, end = ({QueueRef("t", "b", 0): LogicalOffset(number)} for number in (3, 7))
+
+    both = SourceOffset(end, start)
+    text = both.render()
+    read = SourceOffset.from_json(text)
+
+    assert text == '{"t":{"b":{"0":7}},"@start":{"t":{"b":{"0":3}}}}'
+    assert (read.queues, read.start, read.render()) == (end, start, text)
+    assert both == SourceOffset(end)
+    assert hash(both) == hash(SourceOffset(end))
+
+
 def test_two_levels_mean_the_topic_s_only_broker() -> None:
     assert SourceOffset.from_json({"a": {"2": 5}}, known=lambda: [A2]) == SourceOffset(
         {A2: LogicalOffset(5)}

@@ -4,7 +4,8 @@ import pytest
 
 from broker_core.errors import BrokerError, TopicNotFoundError, UnavailableError
 from broker_core.types import LogicalOffset
-from pyspark_rocketmq.errors import BrokerUnavailableError, OptionError
+from pyspark_rocketmq.errors import BrokerUnavailableError, DataLossError, OptionError
+from pyspark_rocketmq.plan.offsets import SourceOffset
 from pyspark_rocketmq.plan.rate_limit import TriggerLimits
 from pyspark_rocketmq.source.microbatch import IDLE_PAUSE_MS
 from tests.kit.memory_broker import MemoryBroker
@@ -71,19 +72,70 @@ def test_a_restarted_query_is_not_pinned(broker: MemoryBroker) -> None:
     assert run.advance(at(2, 2)) == at(10, 4)
 
 
-def test_a_replayed_first_batch_that_ended_before_today_s_latest_reads_nothing(
-    broker: MemoryBroker,
+def first_batch(broker: MemoryBroker, **options: str) -> SourceOffset:
+    """The end of a first batch as Spark has logged it when the run dies."""
+    run = Run(broker, **options)
+    return logged(run.advance(run.batches.initial()))
+
+
+def logged(end: SourceOffset) -> SourceOffset:
+    return SourceOffset.from_json(end.render())
+
+
+STARTS = [
+    {"startingOffsets": "earliest"},
+    {"startingOffsets": "latest"},
+    {"startingOffsets": "group", "consumerGroup": "g"},
+    {"startingOffsets": '{"t":{"0":3,"1":0}}'},
+    {"startingTimestamp": str(2**62), "startingOffsetsByTimestampStrategy": "latest"},
+]
+
+
+@pytest.mark.parametrize("then", STARTS, ids=str)
+@pytest.mark.parametrize("first", STARTS, ids=str)
+def test_a_replayed_first_batch_reads_what_was_logged_whatever_the_start_is_now(
+    broker: MemoryBroker, first: dict[str, str], then: dict[str, str]
 ) -> None:
-    run = Run(broker)
+    broker.groups["g", Q0] = LogicalOffset(4)
+    run = Run(broker, **first)
+    start = run.batches.initial()
+    end = run.advance(start)
+    planned = run.spans(start, logged(end))
+    broker.put(Q0, b"new")
+
+    again = Run(broker, **then)
+    replayed = again.spans(again.batches.initial(), logged(end))
+    following = again.spans(logged(end), again.advance(logged(end)))
+
+    assert replayed == planned
+    assert following[0] == (0, end[Q0], 11)
+
+
+def test_only_the_end_of_the_first_batch_says_where_it_began(broker: MemoryBroker) -> None:
+    run = Run(broker, startingOffsets="earliest", maxOffsetsPerTrigger="7")
 
     start = run.batches.initial()
+    first = run.advance(start)
+    run.spans(start, first)
+    second = run.advance(first)
 
-    assert run.spans(start, at(3, 4)) == []
+    assert (first.start, second.start) == (start.queues, None)
+
+
+def test_an_idle_query_answers_with_the_text_that_was_logged(broker: MemoryBroker) -> None:
+    end = first_batch(broker, startingOffsets="earliest")
+    run = Run(broker)
+
+    idle = run.advance(end)
+
+    assert idle.render() == end.render()
+    assert run.spans(end, idle) == []
 
 
 def test_a_queue_that_came_before_the_first_batch_was_replayed_is_new_and_not_gone(
     broker: MemoryBroker,
 ) -> None:
+    end = first_batch(broker)
     run = Run(broker)
     broker.create_topic("t", 3)
     broker.put(Q2, b"new")
@@ -91,17 +143,45 @@ def test_a_queue_that_came_before_the_first_batch_was_replayed_is_new_and_not_go
     start = run.batches.initial()
 
     assert start == at(10, 4, 1)
-    assert run.spans(start, at(10, 4)) == []
-    assert run.spans(at(10, 4), run.advance(at(10, 4))) == [(2, 0, 1)]
+    assert run.spans(start, end) == []
+    assert run.spans(end, run.advance(end)) == [(2, 0, 1)]
 
 
 def test_a_replayed_first_batch_needs_no_second_pin(broker: MemoryBroker) -> None:
+    end = first_batch(broker)
     run = Run(broker)
 
-    run.spans(run.batches.initial(), at(10, 4))
+    run.spans(run.batches.initial(), end)
     broker.put(Q0, b"new")
 
-    assert run.advance(at(10, 4)) == at(11, 4)
+    assert run.advance(end) == at(11, 4)
+
+
+@pytest.mark.parametrize("start", STARTS[1:], ids=str)
+def test_a_first_batch_of_an_older_version_that_may_have_had_messages_is_refused(
+    broker: MemoryBroker, start: dict[str, str]
+) -> None:
+    """That version logged ends alone, and these options would read from elsewhere."""
+    broker.groups["g", Q0] = LogicalOffset(4)
+    strict, tolerant = Run(broker, **start), Run(broker, failOnDataLoss="false", **start)
+
+    with pytest.raises(DataLossError, match=r"FIRST_START_UNKNOWN.*t/broker-a/0.*not be read"):
+        strict.spans(strict.batches.initial(), at(8, 4))
+
+    begin = tolerant.batches.initial()
+    assert [each for each in tolerant.spans(begin, at(8, 4)) if each[0] == 0] == (
+        [(0, begin[Q0], 8)] if begin[Q0] < 8 else []
+    )
+
+
+def test_a_first_batch_of_an_older_version_that_skips_nothing_is_read(
+    broker: MemoryBroker,
+) -> None:
+    run, other = Run(broker, startingOffsets="earliest"), Run(broker)
+
+    assert run.spans(run.batches.initial(), at(3, 4)) == [(0, 0, 3), (1, 0, 4)]
+    assert other.spans(other.batches.initial(), at(0, 0)) == []
+    assert other.advance(at(0, 0)) == at(10, 4)
 
 
 def test_a_group_starts_where_it_stands(broker: MemoryBroker) -> None:

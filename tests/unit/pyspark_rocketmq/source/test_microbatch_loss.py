@@ -269,19 +269,24 @@ def test_a_logged_batch_is_read_as_it_was_logged_whatever_is_subscribed_now(
     ]
 
 
-def test_a_first_batch_of_other_options_is_refused(both: MemoryBroker) -> None:
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_first_batch_of_an_older_version_and_other_options_is_refused(
+    both: MemoryBroker, start: str
+) -> None:
     """Its start is in no log, and these options do not tell where it was for u."""
     logged = SourceOffset({**at(10, 4), U0: LogicalOffset(2)})
-    run = Run(both, subscribe="t", startingOffsets="earliest")
+    run = Run(both, subscribe="t", startingOffsets=start)
 
     with pytest.raises(DataLossError, match=r"QUEUES_NOT_SUBSCRIBED.*u/broker-a/0"):
         run.batches.plan(run.batches.initial(), logged)
 
 
 def test_a_pinned_first_batch_stays_empty_with_other_options(both: MemoryBroker) -> None:
-    logged = SourceOffset({**at(10, 4), U0: LogicalOffset(2)})
+    first = Run(both, subscribe="t,u", startingOffsets="latest")
+    logged = first.advance(first.batches.initial())
     run = Run(both, subscribe="t", startingOffsets="latest")
 
+    assert logged == SourceOffset({**at(10, 4), U0: LogicalOffset(2)})
     assert run.batches.plan(run.batches.initial(), logged) == []
 
 
