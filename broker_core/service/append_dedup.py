@@ -13,7 +13,8 @@ attempts from 1.
   so the unique key of its first message, looked up in the index, tells whether it was done. The
   same holds for an append that has left the window.
 - An append that can't be found out (gone from the window or another server's, without a unique key
-  or without an index) is refused with UnavailableError, which says so, instead of being done twice.
+  or without an index, or with a key of very many other messages) is refused with UnavailableError,
+  which says so, instead of being done twice.
 - The window of a client is its last 1,000 appends; no other client's appends push them out. A user
   has 100,000 in all: beyond that the client that was heard of longest ago is forgotten. Users do
   not push out each other's, and a name is one user's: others can't ask for its outcome.
@@ -22,7 +23,8 @@ attempts from 1.
 attempt appends without a look at the index: it can't have been done before. A later attempt is
 simply done if the window still reaches back to it and does not hold it: it never came. Otherwise
 the index is searched, and queue, body checksum and born timestamp of the first record are compared
-to tell it from another message with that key. What is kept of an append is its first physical
+with all that it leads to, newest first: others may have used the key since, or one of equal hash.
+What is kept of an append is its first physical
 offset and its count; the answer's offsets are read from the log.
 
 **Rejected.** *Keeping answers.* An answer takes 24 bytes for each message, 100,000 large appends
@@ -70,8 +72,9 @@ CLIENT_WINDOW = 1_000
 USER_WINDOW = 100_000
 """Appends of a client and of a user that are remembered; each takes a few hundred bytes."""
 _ANY_SEQUENCE = 1 << 64
-_CANDIDATES = 8
-"""Records with one unique key that are compared; one client never uses a key twice."""
+MOST_CANDIDATES = 10_000
+"""Records of one hash that are compared. One client never uses a key twice, but others may use it
+too, or keys whose hash is the same; beyond this many it can't be told whether one is the append."""
 
 
 class AppendName(NamedTuple):
@@ -228,26 +231,34 @@ class AppendDedup:
         first = decode_record(records.data[: int(records.sizes[0])].data, verify=False)
         unique_key = first.property_map.get(UNIQ_KEY)
         if unique_key is None or not self._pool.settings.index_enabled:
-            message = (
-                "The connection broke while messages were appended, and whether they were can't "
-                "be told: they have no unique keys, or the store has no index. Look for them "
-                "before sending them again."
-            )
-            raise UnavailableError(message)
+            raise _untold("they have no unique keys, or the store has no index")
         self._pool.writer.commit()  # a transient pool may still hold the messages in memory
         with self._pool.broker() as broker:
-            reader = broker.reader
-            for at in reader.lookup(first.topic, unique_key, _CANDIDATES, is_complete=True):
-                if _is_same(reader, at, first, unique_key):
-                    return self._whole(reader, at, records)
+            reader, most = broker.reader, MOST_CANDIDATES
+            found = reader.lookup(first.topic, unique_key, most + 1, is_complete=True)
+            firsts = [at for at in found[:most] if _is_same(reader, at, first, unique_key)]
+            for at in firsts:
+                result = self._whole(reader, at, records)
+                if result is not None:
+                    return result
+        if len(found) > most:
+            raise _untold(f"more than {most} messages have their key, or one of the same hash")
+        if firsts:
+            # A client never uses a unique key for two appends.
+            message = (
+                "Whether this append was done can't be told: the log has its first message, and "
+                "behind it others than it sends. Nothing was written; send it under another name, "
+                "with unique keys of its own."
+            )
+            raise RequestError(message)
         return None
 
-    def _whole(self, reader: StoreReader, at: int, records: Records) -> AppendResult:
-        """Return where an append lies whose first record is at an offset, if the rest follows it.
-
-        RequestError if other records do: a client never uses a unique key for two appends.
-        """
-        stored = _stored(reader, at, len(records))
+    def _whole(self, reader: StoreReader, at: int, records: Records) -> AppendResult | None:
+        """Return where an append lies whose first record is at an offset; None if others follow."""
+        try:
+            stored = _stored(reader, at, len(records))
+        except OffsetRangeError:
+            return None
         nowhere = np.zeros(len(records), dtype=np.int64)
         starts = starts_of(records.sizes)
         sent = locate(FrameBatch(records.data, starts, records.sizes, nowhere))
@@ -258,14 +269,7 @@ class AppendDedup:
         )
         for name in ("queueId", "bodyCrc"):
             is_same = is_same and bool((_column(stored, name) == sent.integer(name)).all())
-        if not is_same:
-            message = (
-                "Whether this append was done can't be told: the log has its first message, and "
-                "behind it others than it sends. Nothing was written; send it under another name, "
-                "with unique keys of its own."
-            )
-            raise RequestError(message)
-        return _result(stored)
+        return _result(stored) if is_same else None
 
 
 def read_append_result(reader: StoreReader, physical_offset: int, count: int) -> AppendResult:
@@ -309,6 +313,14 @@ def _result(parts: Sequence[RecordFields]) -> AppendResult:
         sizes=_column(parts, "size").astype(np.int32),
         store_timestamp_ms=int(parts[0].integer("storeTimestamp")[0]),
     )
+
+
+def _untold(why: str) -> UnavailableError:
+    message = (
+        f"The connection broke while messages were appended, and whether they were can't be told: "
+        f"{why}. Look for them before sending them again."
+    )
+    return UnavailableError(message)
 
 
 def _is_same(reader: StoreReader, physical_offset: int, first: Record, unique_key: str) -> bool:

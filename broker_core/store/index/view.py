@@ -81,7 +81,8 @@ class IndexView:
         """Return physical offsets of at most `limit` candidates, newest first, each once.
 
         `bounds` are the earliest and latest store time, to the second. With `is_complete` the
-        parts of the log that no file covers are searched as well, last.
+        parts of the log that no file covers are searched as well, last, and records that were
+        deleted do not count.
         """
         found: dict[int, None] = {}
         wanted = key_hash(topic, key)
@@ -92,7 +93,8 @@ class IndexView:
         for physical_offset in chain(*candidates):
             if len(found) >= limit:
                 break
-            found.setdefault(physical_offset)
+            if not is_complete or physical_offset >= self._log.start:
+                found.setdefault(physical_offset)
         return list(found)
 
     def _unindexed(

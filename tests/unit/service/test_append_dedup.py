@@ -11,6 +11,7 @@ import pytest
 from broker_core.broker.admission.records import Records
 from broker_core.codec.record import Record
 from broker_core.errors import PermissionDeniedError, RequestError, UnavailableError
+from broker_core.service import append_dedup
 from broker_core.service.append_dedup import AppendAttempt, AppendDedup, AppendName
 from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.group_commit import GroupCommit, Job
@@ -163,6 +164,51 @@ def test_what_can_not_be_told_is_not_done_twice(pool: BrokerPool) -> None:
     with pytest.raises(UnavailableError, match="no unique keys"):
         append(AppendDedup(pool), pool, AppendAttempt(NAME, 2, b"another server.."), records)
     assert bodies(pool) == []
+
+
+def others(pool: BrokerPool, count: int, text: bytes) -> None:
+    """Append other messages, each with the properties given."""
+    records = [Record("t", 0, 0, 0, b"noise", text, born_timestamp=5) for _ in range(count)]
+    GroupCommit(pool, 1 << 20).append(Job(request(*records)))
+
+
+@pytest.mark.parametrize("how", ["same key", "equal hash"])
+def test_a_retry_is_found_behind_newer_messages_of_the_same_hash(
+    pool: BrokerPool, how: str
+) -> None:
+    mine = Record("t", 0, 0, 0, b"once", b"UNIQ_KEY\x01Aa\x02", born_timestamp=1)
+    first = append(AppendDedup(pool), pool, AppendAttempt(NAME, 1, b""), request(mine))
+    others(pool, 100, b"UNIQ_KEY\x01Aa\x02" if how == "same key" else b"KEYS\x01BB\x02")
+
+    again = append(AppendDedup(pool), pool, AppendAttempt(NAME, 2, b"gone"), request(mine))
+
+    assert same(first, again)
+    assert bodies(pool).count(b"once") == 1
+
+
+def test_a_retry_is_found_behind_a_copy_of_its_first_message(pool: BrokerPool) -> None:
+    mine = request(message(1), message(2))
+    first = append(AppendDedup(pool), pool, AppendAttempt(NAME, 1, b""), mine)
+    GroupCommit(pool, 1 << 20).append(Job(request(message(1))))
+
+    again = append(AppendDedup(pool), pool, AppendAttempt(NAME, 2, b"gone"), mine)
+
+    assert same(first, again)
+
+
+def test_a_retry_among_too_many_of_its_hash_is_refused(
+    pool: BrokerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append_dedup, "MOST_CANDIDATES", 20)
+    others(pool, 20, b"UNIQ_KEY\x01Aa\x02")
+    mine = request(Record("t", 0, 0, 0, b"new", b"UNIQ_KEY\x01Aa\x02", born_timestamp=1))
+    append(AppendDedup(pool), pool, AppendAttempt(NAME, 2, b"gone"), mine)
+    other = request(Record("t", 0, 0, 0, b"newer", b"UNIQ_KEY\x01Aa\x02", born_timestamp=1))
+
+    with pytest.raises(UnavailableError, match="more than 20 messages have their key"):
+        append(AppendDedup(pool), pool, AppendAttempt(NAME, 2, b"gone"), other)
+
+    assert bodies(pool) == [b"noise"] * 20 + [b"new"]
 
 
 @pytest.mark.parametrize("unique", [True, False])
