@@ -43,6 +43,7 @@ from pyspark_rocketmq.plan.dataloss import (
     kept_offsets,
     plan_ranges,
     policy,
+    readable,
     report_missing,
     report_skipped,
 )
@@ -242,13 +243,19 @@ class MicroBatches:
     def _refuse(
         self, start: SourceOffset, end: SourceOffset, bounds: dict[QueueRef, Bounds]
     ) -> None:
-        """Raise what `plan` would raise for a batch; what it would only log is logged there."""
+        """Raise what `plan` or a task would raise; what they would only log is logged there.
+
+        An end beyond what can be read now, of a broker that was given by mistake, would stay in the
+        offset log for good.
+        """
         if end == start:
             return
         if self._target is not None:
             check_target(start, end, self._target, bounds)
         if self._options.fail_on_data_loss:
-            plan_ranges(start, end, bounds, self._report_loss)
+            for planned in plan_ranges(start, end, bounds, self._report_loss):
+                if planned.queue in bounds:
+                    readable(planned, bounds[planned.queue], self._report_loss)
 
     def _resolve_start(self) -> Start:
         spec = self._options.starting

@@ -256,6 +256,19 @@ def test_a_new_queue_that_lost_messages_is_refused_before_its_end_is_logged(
     assert Run(both).advance(at(10, 4)) == at(10, 4)
 
 
+def test_messages_that_are_gone_are_refused_before_the_end_is_logged(broker: MemoryBroker) -> None:
+    """A broker that was given by mistake may begin after the checkpoint."""
+    other = ten_and_four()
+    other.expire(Q0, 8)
+    broker.put(Q0, b"next")
+
+    with pytest.raises(DataLossError, match=r"OFFSET_EXPIRED.*starts at 8, but 5 is needed"):
+        Run(other).advance(at(5, 4))
+    assert Run(other).advance(at(8, 4)) == at(10, 4)
+    assert Run(other, failOnDataLoss="false").advance(at(5, 4)) == at(10, 4)
+    assert Run(broker).advance(at(5, 4)) == at(11, 4)
+
+
 @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
 def test_a_logged_batch_is_read_as_it_was_logged_whatever_is_subscribed_now(
     both: MemoryBroker, fail_on_data_loss: str
