@@ -15,7 +15,8 @@ known by the fingerprint that this version gave it.
             number of rows, and the topics that a column sends them to. The driver reads the log
             where `checkpointLocation` is a local path and its `metadata` names this query.
     2r:…    the rows: their number, and the sum of 64-bit digests of topic, tags, keys,
-            properties and body of each. Tasks add them up, the driver joins the sums.
+            properties, shardingKey, queueId, delayLevel and body of each. Tasks add them up, the
+            driver joins the sums.
     2t:…    the topics that a column sends the rows of a save with `txnId` to. Its rows may
             differ: the id says that they are the same.
 
@@ -28,8 +29,9 @@ A copy of a checkpoint lies in another folder. It may read the same offsets and 
 another filter or to other topics: so the folder counts. A batch that is replayed across a move of
 its checkpoint is therefore a conflict.
 
-Version 1 had neither folder nor number nor topics in `1o`. `fingerprints` returns its forms behind
-the own one, for the batch that is replayed across an update (commit.py).
+Version 1 had neither folder nor number nor topics in `1o`. Its `1r` had no shardingKey, queueId and
+delayLevel, and did not tell where one property ends and the next begins. `fingerprints` returns its
+forms behind the own one, for the batch that is replayed across an update (commit.py).
 
 **Rejected.** Digests of whole columns: Spark divides rows anew in a replay. The broker's address: a
 store may be opened by path one day and served the next. The sum of the rows beside the offsets: see
@@ -66,6 +68,8 @@ _HEX_CHARS = 32
 _METADATA_LINE = 1
 _UINT64 = 0xFFFFFFFFFFFFFFFF
 _SEEDS = [np.uint64(0x9E3779B97F4A7C15 * (2 * n + 1) & _UINT64) for n in range(8)]
+_ADDED_SEEDS = [np.uint64(0x9E3779B97F4A7C15 * (2 * n + 1) & _UINT64) for n in range(8, 16)]
+_LENGTH = np.dtype("<i4")
 _MIX = np.uint64(0xD6E8FEB86659FD93)
 _HALF = np.uint64(32)
 _ONE = np.uint64(1)
@@ -75,44 +79,62 @@ _ONE = np.uint64(1)
 class RowSum:
     """The number of some rows, and the sum of their digests modulo 2 to the power of 64.
 
-    `topics` are those that a column sends them to.
+    `topics` are those that a column sends them to, `former` is the sum as version 1 made it.
     """
 
     rows: int = 0
     digests: int = 0
     topics: frozenset[str] = frozenset()
+    former: int = 0
 
     def __add__(self, other: RowSum) -> RowSum:
-        digests = (self.digests + other.digests) & _UINT64
-        return RowSum(self.rows + other.rows, digests, self.topics | other.topics)
+        return RowSum(
+            self.rows + other.rows,
+            (self.digests + other.digests) & _UINT64,
+            self.topics | other.topics,
+            (self.former + other.former) & _UINT64,
+        )
 
 
 NO_ROWS = RowSum()
 
 
 def sum_rows(
-    count: int, columns: Sequence[pa.Array | None], topics: frozenset[str] = frozenset()
+    count: int,
+    columns: Sequence[pa.Array | None],
+    added: Sequence[pa.Array | None] = (),
+    topics: frozenset[str] = frozenset(),
 ) -> RowSum:
     """Return the sum of some rows, given as columns of texts or maps; None for no column.
 
-    Null, empty and no column at all are the same.
+    Null, empty and no column at all are the same. `added` are columns that version 1 left out.
     """
     digests = np.zeros(count, dtype=np.uint64)
-    for seed, column in zip(_SEEDS, columns, strict=False):
-        if column is not None:
-            digests += _digests(column, seed)
-    return RowSum(count, int(_mixed(digests).sum(dtype=np.uint64)), topics)
+    _add_digests(digests, _SEEDS, columns)
+    is_former = all(column is None for column in added)
+    former = digests if is_former else digests.copy()
+    _add_digests(digests, _ADDED_SEEDS, added)
+    whole = int(_mixed(digests).sum(dtype=np.uint64))
+    before = whole if is_former else int(_mixed(former).sum(dtype=np.uint64))
+    return RowSum(count, whole, topics, before)
+
+
+def element_lengths(column: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return, for each row of a map column, the lengths of its keys and those of its values.
+
+    Each is a text of four bytes per element: beside the joined elements it tells where each ends.
+    """
+    return _row_lengths(column, column.keys), _row_lengths(column, column.items)
 
 
 def fingerprints(options: SinkOptions, batch: BatchRef, sums: Iterable[RowSum]) -> list[str]:
     """Return the fingerprint of a query's batch, on the driver, then those of earlier versions."""
     where, total = destination(options), sum(sums, NO_ROWS)
-    counted = [str(total.rows), str(total.digests)]
-    former = [_digest(FORMER_VERSION + ROWS, [where, *counted])]
+    former = [_digest(FORMER_VERSION + ROWS, [where, str(total.rows), str(total.former)])]
     folder = _local(options.checkpoint)
     logged = None if folder is None else _offsets(folder, batch)
     if logged is None:
-        return [_digest(VERSION + ROWS, [where, *counted]), *former]
+        return [_digest(VERSION + ROWS, [where, total.rows, total.digests]), *former]
     content = [where, str(folder), logged, total.rows, sorted(total.topics)]
     before, entry = logged
     former.insert(0, _digest(FORMER_VERSION + OFFSETS, [where, *before, "/", *entry]))
@@ -131,6 +153,14 @@ def _digest(kind: str, content: Sequence[object]) -> str:
 
 
 # Rows
+
+
+def _add_digests(
+    digests: NDArray[np.uint64], seeds: Sequence[np.uint64], columns: Sequence[pa.Array | None]
+) -> None:
+    for seed, column in zip(seeds, columns, strict=False):
+        if column is not None:
+            digests += _digests(column, seed)
 
 
 def _digests(column: pa.Array, seed: np.uint64) -> NDArray[np.uint64]:
@@ -152,14 +182,36 @@ def _digests(column: pa.Array, seed: np.uint64) -> NDArray[np.uint64]:
 
 def _row_texts(rows: pa.Array, elements: pa.Array) -> pa.Array:
     """Return the texts of each row's elements as one text: they lie behind each other already."""
-    _, offsets, data = elements.buffers()
-    if offsets is None or not len(elements):
+    data = elements.buffers()[2]
+    bounds = _element_bounds(elements)
+    if bounds is None:
         return pa.array([b""] * len(rows), type=pa.binary())
-    is_large = pa.types.is_large_string(elements.type)
-    all_bounds = np.frombuffer(offsets, dtype=np.int64 if is_large else np.int32)
-    bounds = pa.py_buffer(all_bounds[elements.offset + np.asarray(rows.offsets)])
-    kind = pa.large_binary() if is_large else pa.binary()
-    return pa.Array.from_buffers(kind, len(rows), [None, bounds, data])
+    kind = pa.large_binary() if bounds.dtype == np.int64 else pa.binary()
+    offsets = pa.py_buffer(bounds[np.asarray(rows.offsets)])
+    return pa.Array.from_buffers(kind, len(rows), [None, offsets, data])
+
+
+def _row_lengths(rows: pa.Array, elements: pa.Array) -> pa.Array:
+    """Return the lengths of each row's elements as one text."""
+    bounds = _element_bounds(elements)
+    if bounds is None:
+        return pa.array([b""] * len(rows), type=pa.binary())
+    lengths = np.diff(bounds).astype(_LENGTH)
+    offsets = np.asarray(rows.offsets).astype(np.int64) * _LENGTH.itemsize
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(lengths)]
+    return pa.Array.from_buffers(pa.large_binary(), len(rows), buffers)
+
+
+def _element_bounds(elements: pa.Array) -> NDArray[np.signedinteger] | None:
+    """Return where each text begins in its buffer, and where the last ends; None if none is."""
+    offsets = elements.buffers()[1]
+    if offsets is None or not len(elements):
+        return None
+    width: type[np.signedinteger] = np.int32
+    if pa.types.is_large_string(elements.type):
+        width = np.int64
+    bounds = np.frombuffer(offsets, dtype=width)
+    return bounds[elements.offset : elements.offset + len(elements) + 1]
 
 
 def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -38,7 +38,7 @@ from broker_core.codec.property_names import SHARDING_KEY as SHARDING_PROPERTY
 from broker_core.codec.property_names import TAGS as TAGS_PROPERTY
 from broker_core.codec.spans import regular_offsets, spans_of
 from pyspark_rocketmq.errors import sink_errors
-from pyspark_rocketmq.sink.fingerprint import NO_ROWS, RowSum, sum_rows
+from pyspark_rocketmq.sink.fingerprint import NO_ROWS, RowSum, element_lengths, sum_rows
 from pyspark_rocketmq.sink.properties import (
     TopicColumn,
     joined_keys,
@@ -134,13 +134,22 @@ class Composer:
         pairs: dict[str, pa.Array | str | None],
         user: pa.Array | None,
     ) -> RowSum:
-        """Return the sum of what a replay makes again: not of queues, unique keys and times."""
-        own = self._columns.topic
-        column = None if own is None else rows.column(own)
-        bodies = rows.column(self._columns.body)
+        """Return the sum of what a replay makes again: not of unique keys, times, chosen queues."""
+        columns = self._columns
+        own = None if columns.topic is None else rows.column(columns.topic)
+        bodies = rows.column(columns.body)
         tags, keys = pairs.get(TAGS_PROPERTY), pairs.get(KEYS_PROPERTY)
-        columns = [column, tags, keys, user, bodies]
-        return sum_rows(rows.num_rows, columns, frozenset(topics.names if own else ()))
+        lengths = (None, None) if user is None else element_lengths(user)
+        numbers = [
+            None if name is None else rows.column(name).cast(pa.string())
+            for name in (columns.queue_id, columns.delay_level)
+        ]
+        return sum_rows(
+            rows.num_rows,
+            [own, tags, keys, user, bodies],
+            [*lengths, pairs.get(SHARDING_PROPERTY), *numbers],
+            frozenset(() if own is None else topics.names),
+        )
 
     # Topic and queue
 

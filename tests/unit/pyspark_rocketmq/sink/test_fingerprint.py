@@ -15,7 +15,9 @@ from pyspark_rocketmq.sink.fingerprint import NO_ROWS, RowSum, fingerprints, sav
 from pyspark_rocketmq.sink.rows import Composer
 from pyspark_rocketmq.sink.schema import SinkColumns
 
-COLUMNS = SinkColumns("body", "topic", "tags", "keys", "properties")
+COLUMNS = SinkColumns(
+    "body", "topic", "tags", "keys", "properties", "queueId", "shardingKey", "delayLevel"
+)
 SCHEMA = pa.schema(
     {
         "body": pa.binary(),
@@ -23,6 +25,9 @@ SCHEMA = pa.schema(
         "tags": pa.string(),
         "keys": pa.list_(pa.string()),
         "properties": pa.map_(pa.string(), pa.string()),
+        "queueId": pa.int32(),
+        "shardingKey": pa.string(),
+        "delayLevel": pa.int32(),
     }
 )
 ROW: dict[str, Any] = {
@@ -31,7 +36,19 @@ ROW: dict[str, Any] = {
     "tags": "red",
     "keys": ["k1", "k2"],
     "properties": [("p", "1"), ("q", "2")],
+    "queueId": 0,
+    "shardingKey": "s",
+    "delayLevel": 1,
 }
+NOT_IN_VERSION_1: list[dict[str, Any]] = [
+    {"queueId": 1},
+    {"queueId": None},
+    {"shardingKey": "z"},
+    {"shardingKey": None},
+    {"delayLevel": 2},
+    {"delayLevel": None},
+    {"queueId": 1, "delayLevel": 0},
+]
 CHANGES: list[dict[str, Any]] = [
     {"body": b"b"},
     {"topic": "u"},
@@ -43,6 +60,8 @@ CHANGES: list[dict[str, Any]] = [
     {"properties": [("p", "1"), ("r", "2")]},
     {"properties": None},
     {"tags": "a", "body": b"red"},
+    {"tags": "s", "shardingKey": "red"},
+    *NOT_IN_VERSION_1,
 ]
 BATCH = BatchRef("query:6e0a", "", 1)
 
@@ -54,6 +73,9 @@ row = st.fixed_dictionaries(
         "tags": st.none() | words,
         "keys": st.none() | st.lists(words, max_size=3),
         "properties": st.none() | st.lists(st.tuples(words, words), max_size=3),
+        "queueId": st.none() | st.integers(0, 1),
+        "shardingKey": st.none() | words,
+        "delayLevel": st.none() | st.integers(0, 3),
     }
 )
 
@@ -105,6 +127,31 @@ def test_a_sum_tells_rows_that_differ_in_one_field(change: dict[str, Any]) -> No
     others = [ROW | {"body": b"%d" % number} for number in range(20)]
 
     assert sum_of([*others, ROW]) != sum_of([*others, ROW | change])
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("cut", [None, 0, 1, 2])
+@pytest.mark.parametrize(
+    "other",
+    [[("x", "11"), ("y", "2")], [("xy", "1"), ("x", "12")], [("x", "112")]],
+    ids=str,
+)
+def test_a_sum_tells_where_one_property_ends_and_the_next_begins(
+    other: list[tuple[str, str]], cut: int | None
+) -> None:
+    one, two = (ROW | {"properties": each} for each in ([("x", "1"), ("y", "12")], other))
+
+    assert sum_of([ROW, one], cut=cut) != sum_of([ROW, two], cut=cut)
+
+
+@pytest.mark.parametrize("change", NOT_IN_VERSION_1, ids=str)
+def test_the_sum_of_version_1_is_made_along(change: dict[str, Any]) -> None:
+    former, others = sum_of([ROW]).former, sum_of([ROW | change])
+    plain = dict.fromkeys(("properties", "queueId", "shardingKey", "delayLevel"))
+
+    assert former == 15387253909771806760  # as it is in stores
+    assert others.former == former
+    assert sum_of([ROW | plain]).former == sum_of([ROW | plain]).digests
 
 
 def test_a_sum_counts_equal_rows() -> None:
@@ -176,8 +223,8 @@ def test_the_fingerprints_of_version_1_are_known(tmp_path: Path) -> None:
     """As they are in stores: these texts must not change."""
     place = str(log_offsets(tmp_path))
 
-    by_offsets = fingerprints(options(place), BATCH, [RowSum(2, 7)])
-    by_rows = fingerprints(options(), BATCH, [RowSum(2, 7)])
+    by_offsets = fingerprints(options(place), BATCH, [RowSum(2, 8, former=7)])
+    by_rows = fingerprints(options(), BATCH, [RowSum(2, 8, former=7)])
 
     assert by_offsets[1:] == [
         "1o:a2c16e2ee2ff7637521df99e8015ffb0",
