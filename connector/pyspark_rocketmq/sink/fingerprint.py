@@ -45,7 +45,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -253,11 +252,15 @@ def _is_opaque(line: str) -> bool:
 
 
 def _local(checkpoint: str | None) -> Path | None:
-    """Return a checkpoint's folder if it is on this machine."""
-    if checkpoint is None:
-        return None
-    parts = urlsplit(checkpoint)
-    if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
-        return None
-    path = Path(unquote(parts.path) if parts.scheme else checkpoint)
-    return path if path.is_absolute() else None
+    """Return a checkpoint's folder if it may be on this machine.
+
+    Hadoop takes what comes behind scheme and authority as it is: `#`, `?` and `%20` are part of a
+    name. A relative path begins at the driver's working folder, which this process shares.
+    """
+    scheme, colon, rest = (checkpoint or "").partition(":")
+    if not colon or "/" in scheme:
+        return Path(checkpoint).absolute() if checkpoint else None
+    if rest.startswith("//"):
+        authority, slash, path = rest[2:].partition("/")
+        rest = slash + path if authority in ("", "localhost") else ""
+    return Path(rest) if scheme == "file" and rest.startswith("/") else None

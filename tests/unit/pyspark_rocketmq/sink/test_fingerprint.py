@@ -165,7 +165,7 @@ def test_sums_wrap_around() -> None:
 
 
 def test_without_a_local_checkpoint_the_rows_count() -> None:
-    places = [None, "s3a://bucket/c", "hdfs://host/c", "file://other/c", "c", "/no/such/folder"]
+    places = [None, "s3a://bucket/c", "hdfs://host/c", "file://other/c", "file:c", "c", "/no/c"]
     one, other = [RowSum(1, 7)], [RowSum(1, 8)]
 
     found = {fingerprint(options(place), BATCH, one) for place in places}
@@ -189,6 +189,31 @@ def test_with_a_local_checkpoint_the_offsets_count(tmp_path: Path, form: str) ->
     assert first == replayed != restored
     assert first.isascii()
     assert len(first) < 64
+
+
+@pytest.mark.parametrize("name", ["q#2", "q?x=1", "my%20ck", "my ck", "a:b", "r"])
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}"])
+def test_a_path_is_taken_as_it_is(tmp_path: Path, form: str, name: str) -> None:
+    for other in ("q", "my ck", "my%20ck"):
+        log_offsets(tmp_path / other, end="10")
+    place = log_offsets(tmp_path / name)
+    by_path = fingerprint(options(str(place)), BATCH, [])
+
+    assert by_path.startswith("2o:")
+    assert fingerprint(options(form.format(place)), BATCH, []) == by_path
+    assert by_path != fingerprint(options(str(tmp_path / "q")), BATCH, [])
+
+
+def test_a_relative_path_begins_at_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = log_offsets(tmp_path / "a" / "b")
+    monkeypatch.chdir(tmp_path)
+
+    found = {fingerprint(options(each), BATCH, []) for each in ("a/b", "./a/b", str(place))}
+
+    assert len(found) == 1
+    assert found.pop().startswith("2o:")
 
 
 @pytest.mark.parametrize(
