@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.broker.transactions.asking import Producer
-    from broker_core.broker.transactions.decision_lookup import LoggedAttempt
+    from broker_core.broker.transactions.decision_lookup import LoggedAttempt, LoggedDecision
     from broker_core.broker.transactions.decision_records import BatchAttempt
     from broker_core.broker.transactions.finish import BatchFinisher
     from broker_core.broker.transactions.tools import BatchTools
@@ -199,11 +199,10 @@ class CheckBack:
         ):
             keys = property_columns(frames, [UNIQ_KEY])[UNIQ_KEY]
             ids.update(pc.unique(_attempt_ids(keys)).drop_null().to_pylist())
-        found = (self._journal.logged_attempt(attempt_id) for attempt_id in sorted(ids))
         return sorted(
             each.physical_offset
-            for each in found
-            if each is not None and each.physical_offset < physical_offset
+            for each in self._journal.logged_attempts(ids).values()
+            if each.physical_offset < physical_offset
         )
 
     # Looking
@@ -270,29 +269,19 @@ class CheckBack:
         codes = coded.indices.to_numpy()
         verdicts = np.full(len(offsets), Verdict.UNKNOWN, dtype=np.int64)
         batches = np.full(len(offsets), -1, dtype=np.int64)
-        for code, attempt_id in enumerate(coded.dictionary.to_pylist()):
-            logged = self._journal.logged_attempt(attempt_id)
+        ids = coded.dictionary.to_pylist()
+        attempts = self._journal.logged_attempts(ids)
+        decisions = self._journal.decisions({_stream(each.attempt) for each in attempts.values()})
+        order = np.argsort(codes, kind="stable")
+        bounds = np.searchsorted(codes[order], np.arange(len(ids) + 1))
+        for code, attempt_id in enumerate(ids):
+            logged = attempts.get(attempt_id)
             if logged is not None:
-                rows = codes == code
-                verdicts[rows] = self._verdicts_of(logged, offsets[rows])
+                rows = order[bounds[code] : bounds[code + 1]]
+                decided = decisions.get(_stream(logged.attempt))
+                verdicts[rows] = _verdicts_of(logged, decided, offsets[rows])
                 batches[rows] = names.batch(logged.attempt)
         return verdicts, batches
-
-    def _verdicts_of(self, logged: LoggedAttempt, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return what the journal says of half messages of one attempt."""
-        attempt = logged.attempt
-        found = self._journal.decision(stream_tag(attempt.batch), attempt.user)
-        if found is None:
-            return np.full(len(offsets), Verdict.UNDECIDED, dtype=np.int64)
-        # A decision that is done settled all that it named: what is still open is not of it.
-        is_named = found.decision.names(offsets) & (not found.decision.is_done)
-        # Prepared behind the decision: it may yet be written all the same (history.py, `conflict`).
-        is_late = (
-            found.decision.supersedes(attempt.batch)
-            and logged.physical_offset < found.physical_offset
-        )
-        otherwise = Verdict.DROPPED if is_late else Verdict.UNDECIDED
-        return np.where(is_named, Verdict.COMMITTED, otherwise)
 
     # Doing
 
@@ -425,6 +414,28 @@ class _Names:
     def _producer(self, text: str) -> int:
         group, user, topic = text.split(PROPERTY_SEPARATOR)
         return self._producers.setdefault((group, user, topic), len(self._producers))
+
+
+def _stream(attempt: BatchAttempt) -> tuple[str, str]:
+    """Return the stream that an attempt is of: tag and user."""
+    return stream_tag(attempt.batch), attempt.user
+
+
+def _verdicts_of(
+    logged: LoggedAttempt, found: LoggedDecision | None, offsets: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return what the newest decision of its stream says of half messages of one attempt."""
+    if found is None:
+        return np.full(len(offsets), Verdict.UNDECIDED, dtype=np.int64)
+    # A decision that is done settled all that it named: what is still open is not of it.
+    is_named = found.decision.names(offsets) & (not found.decision.is_done)
+    # Prepared behind the decision: it may yet be written all the same (history.py, `conflict`).
+    is_late = (
+        found.decision.supersedes(logged.attempt.batch)
+        and logged.physical_offset < found.physical_offset
+    )
+    otherwise = Verdict.DROPPED if is_late else Verdict.UNDECIDED
+    return np.where(is_named, Verdict.COMMITTED, otherwise)
 
 
 def _first(count: int, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
 import numpy as np
@@ -34,20 +35,28 @@ from broker_core.broker.transactions.decision_records import (
     record_properties,
 )
 from broker_core.broker.transactions.forgotten import FORGOTTEN_TAG, ForgottenStreams, keys_for
+from broker_core.codec.decode import property_columns
+from broker_core.codec.fields import locate
 from broker_core.codec.hashing.java import java_hash
 from broker_core.codec.ids import UniqueIds
 from broker_core.codec.message_batch import MessageBatch
 from broker_core.codec.property_names import BATCH_TOPIC, SCHEDULE_TOPIC, TAGS
+from broker_core.codec.spans import gather_spans
 from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.types import BatchRef, PhysicalOffset
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker_core.store.queue.ext import ConsumeQueueExt
     from broker_core.store.reader import StoreReader
 
 BATCH_QUEUE = 0
 
 _STRETCH_ENTRIES = 100_000
 _MAX_REMEMBERED = 1024
+_FEW = 16
+"""So many are searched for one by one, from where the last search ended."""
 log = logging.getLogger(__name__)
 
 
@@ -111,6 +120,8 @@ class _Memory:
 
 
 Fits = Callable[[JournalEntry], bool]
+Stream: TypeAlias = tuple[str, str]
+"""A stream of batches: its tag (`stream_tag`) and its user."""
 
 
 class DecisionLookup:
@@ -207,6 +218,37 @@ class DecisionLookup:
         assert isinstance(entry.record, BatchAttempt)
         return LoggedAttempt(entry.record, entry.physical_offset)
 
+    def logged_attempts(self, attempt_ids: Collection[str]) -> dict[str, LoggedAttempt]:
+        """Return those of some attempts that are known; many are found in one pass."""
+        found: dict[str, LoggedAttempt] = {}
+        if len(attempt_ids) <= _FEW:
+            for attempt_id in attempt_ids:
+                logged = self.logged_attempt(attempt_id)
+                if logged is not None:
+                    found[attempt_id] = logged
+            return found
+        for entry in self._all_with(attempt_ids):
+            if isinstance(entry.record, BatchAttempt):
+                found[entry.record.id] = LoggedAttempt(entry.record, entry.physical_offset)
+        return found
+
+    def decisions(self, streams: Collection[Stream]) -> dict[Stream, LoggedDecision]:
+        """Return the newest decision of each stream that has one, by tag and user."""
+        found: dict[Stream, LoggedDecision] = {}
+        if len(streams) <= _FEW:
+            for stream in streams:
+                logged = self.decision(*stream)
+                if logged is not None:
+                    found[stream] = logged
+            return found
+        wanted = frozenset(streams)
+        for entry in self._all_with({tag for tag, _ in wanted}):
+            if isinstance(entry.record, Decision):
+                stream = (entry.record.tag, entry.record.user)
+                if stream in wanted:
+                    found[stream] = LoggedDecision(entry.record, entry.physical_offset)
+        return found
+
     def delivered(self, level: int) -> int:
         """Return the offset up to which delayed messages of a level are delivered, 0 if unsaid.
 
@@ -291,6 +333,23 @@ class DecisionLookup:
                     return entry
         return None
 
+    def _all_with(self, tags: Collection[str]) -> Iterator[JournalEntry]:
+        """Yield all records that have one of some tags, in the order of the log."""
+        start, end = self._reader.queue_range(BATCH_TOPIC, BATCH_QUEUE)
+        wanted = frozenset(tags)
+        hashes = np.array(sorted(map(java_hash, wanted)), dtype=np.int64)
+        select = partial(rows_with, "tags_code", hashes)
+        for frames in self._reader.frames(BATCH_TOPIC, BATCH_QUEUE, start, end, select=select):
+            if not len(frames):
+                continue
+            bodies = gather_spans(locate(frames).bodies).to_pylist()
+            texts = property_columns(frames, [TAGS])[TAGS].to_pylist()
+            places = (frames.starts + (frames.origin or 0)).tolist()
+            for body, text, place in zip(bodies, texts, places, strict=True):
+                record = _record(body, PhysicalOffset(place), text) if text in wanted else None
+                if record is not None:
+                    yield JournalEntry(record, PhysicalOffset(place))
+
     def _places(self, tag: str, start: int, end: int) -> Iterator[tuple[int, PhysicalOffset]]:
         """Yield offset and physical offset of records with a tag's hash, the newest first."""
         wanted = java_hash(tag)
@@ -303,10 +362,27 @@ class DecisionLookup:
     def _parsed(self, offset: PhysicalOffset) -> JournalRecord | None:
         """Return the record at an offset; None, with a line in the log, if it makes no sense."""
         stored = self._reader.record_at(offset)
-        try:
-            record = parse_body(stored.body, offset)
-        except CorruptRecordError as error:
-            log.warning("event=journal_record_ignored physical_offset=%d error=%s", offset, error)
-            return None
-        # A record that is found by a tag other than its own was not written by a broker.
-        return record if stored.property_map.get(TAGS) == record.tag else None
+        return _record(stored.body, offset, stored.property_map.get(TAGS))
+
+
+def _record(body: bytes, offset: PhysicalOffset, tag: str | None) -> JournalRecord | None:
+    """Return a record of the journal; None, with a line in the log, if it makes no sense."""
+    try:
+        record = parse_body(body, offset)
+    except CorruptRecordError as error:
+        log.warning("event=journal_record_ignored physical_offset=%d error=%s", offset, error)
+        return None
+    # A record that is found by a tag other than its own was not written by a broker.
+    return record if tag == record.tag else None
+
+
+def rows_with(
+    field: str, values: NDArray[np.int64], entries: NDArray[np.void], _: ConsumeQueueExt
+) -> NDArray[np.intp]:
+    """Return which consume-queue entries have one of some values, sorted, in a field."""
+    # np.isin sorts or hashes the values each time, and few entries are looked at under the lock.
+    if not len(values):
+        return np.zeros(0, dtype=np.intp)
+    found = entries[field]
+    at = np.minimum(np.searchsorted(values, found), len(values) - 1)
+    return np.flatnonzero(values[at] == found)

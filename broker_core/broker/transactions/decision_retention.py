@@ -48,6 +48,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -56,7 +57,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.broker.transactions.decision_lookup import BATCH_QUEUE
+from broker_core.broker.transactions.decision_lookup import BATCH_QUEUE, rows_with
 from broker_core.broker.transactions.decision_retention_plan import NewestDecisions, State, plan
 from broker_core.broker.transactions.forgotten import ForgottenStreams
 from broker_core.broker.transactions.half_blocks import block_bytes
@@ -76,9 +77,10 @@ if TYPE_CHECKING:
     from broker_core.broker.transactions.decision_lookup import LoggedDecision
     from broker_core.broker.transactions.tools import BatchTools
     from broker_core.codec.frames import FrameBatch
-    from broker_core.store.queue.ext import ConsumeQueueExt
 
 _HOUR_MS = 3_600_000
+_TRIES = 3
+"""Tries without the lock; the one after them holds it."""
 _APPEND_RECORDS = 64
 """Records of forgotten streams in one append: 5.5 MiB."""
 # The four never stand in a text of these documents: JSON escapes the quotes there.
@@ -107,13 +109,14 @@ class _Kept:
     """What outlives a part of the log, planned when the journal had `end` records.
 
     `places` are the physical offsets of records that are copied, `hashes` the hashes of their
-    tags; both are sorted.
+    tags; both are sorted. `streams` are the streams that they are of.
     """
 
     start: int
     end: int
     places: NDArray[np.int64]
     hashes: NDArray[np.int64]
+    streams: frozenset[str]
     forgotten: ForgottenStreams
 
 
@@ -133,20 +136,25 @@ class DecisionRetention:
         `attempts` are the physical offsets of records of attempts that are needed too. Returns when
         it is durable. Not to be called under the store's lock, which it takes once.
         """
-        while True:
-            kept = self._plan(physical_offset, attempts)
-            try:
-                self._append(kept)
-            except SettledElsewhereError:
-                continue  # a stream came back after a long time, just now; each does so once
-            if len(kept.places) or len(kept.forgotten):
-                log.info(
-                    "event=decisions_carried before=%d streams=%d forgotten=%d",
-                    physical_offset,
-                    len(kept.places),
-                    len(kept.forgotten),
-                )
-            return
+        for _ in range(_TRIES):
+            # A stream that came back after a long time, just now, spoils a try. Each does so once,
+            # but whoever has many old streams could do it for long.
+            with suppress(SettledElsewhereError):
+                return self._carry(physical_offset, attempts)
+        with self._writer.turn("carry decisions along"):
+            return self._carry(physical_offset, attempts)
+
+    def _carry(self, physical_offset: int, attempts: Sequence[int]) -> None:
+        """Carry along; SettledElsewhereError, with nothing of it done, if a stream came back."""
+        kept = self._plan(physical_offset, attempts)
+        self._append(kept)
+        if len(kept.places) or len(kept.forgotten):
+            log.info(
+                "event=decisions_carried before=%d streams=%d forgotten=%d",
+                physical_offset,
+                len(kept.places),
+                len(kept.forgotten),
+            )
 
     # Planning
 
@@ -175,6 +183,7 @@ class DecisionRetention:
             end,
             np.union1d(carried["place"].to_numpy(), np.array(attempts, dtype=np.int64)),
             _hashes(carried),
+            frozenset(carried["stream"].to_pylist()),
             ForgottenStreams.join([streams, *earlier]),
         )
 
@@ -207,7 +216,7 @@ class DecisionRetention:
         """
         frames = self._reader.frames(BATCH_TOPIC, BATCH_QUEUE, start, stop)
         leaving = _newest_of(map(_decisions, frames))
-        select = partial(_rows_with, "tags_code", _hashes(leaving))
+        select = partial(rows_with, "tags_code", _hashes(leaving))
         later = self._reader.frames(BATCH_TOPIC, BATCH_QUEUE, stop, end, select=select)
         return _newest_of([leaving, *map(_decisions, later)])
 
@@ -238,7 +247,7 @@ class DecisionRetention:
         """Yield copies of the records that are carried along, as they are but for their places."""
         if not len(kept.places):
             return
-        select = partial(_rows_with, "physical_offset", kept.places)
+        select = partial(rows_with, "physical_offset", kept.places)
         for frames in self._reader.frames(
             BATCH_TOPIC, BATCH_QUEUE, kept.start, kept.end, select=select
         ):
@@ -254,26 +263,13 @@ class DecisionRetention:
         Runs under the store's lock.
         """
         end = self._journal.end()
-        entries = self._reader.entries(BATCH_TOPIC, BATCH_QUEUE, kept.end, end)
-        if _is_among(entries["tags_code"], kept.hashes).any():
-            raise SettledElsewhereError
-
-
-def _rows_with(
-    field: str, values: NDArray[np.int64], entries: NDArray[np.void], _: ConsumeQueueExt
-) -> NDArray[np.intp]:
-    """Return which consume-queue entries have one of some values, sorted, in a field."""
-    return np.flatnonzero(_is_among(entries[field], values))
-
-
-def _is_among(found: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Tell which numbers are among some values, which are sorted."""
-    # np.isin sorts or hashes the values each time, and few numbers are looked for under the lock.
-    if not len(values):
-        return np.zeros(len(found), dtype=np.bool_)
-    at = np.minimum(np.searchsorted(values, found), len(values) - 1)
-    is_among: NDArray[np.bool_] = values[at] == found
-    return is_among
+        select = partial(rows_with, "tags_code", kept.hashes)
+        for frames in self._reader.frames(BATCH_TOPIC, BATCH_QUEUE, kept.end, end, select=select):
+            # Tags of one hash may differ, and be of anybody.
+            if len(frames) and not kept.streams.isdisjoint(
+                _decisions(frames)["stream"].to_pylist()
+            ):
+                raise SettledElsewhereError
 
 
 def _hashes(decisions: pa.Table) -> NDArray[np.int64]:

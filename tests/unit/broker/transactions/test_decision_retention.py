@@ -17,6 +17,7 @@ import pytest
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.transactions.decision_lookup import DecisionLookup
 from broker_core.broker.transactions.decision_records import (
+    BatchAttempt,
     Decision,
     Delivered,
     stream_tag,
@@ -24,6 +25,7 @@ from broker_core.broker.transactions.decision_records import (
 from broker_core.broker.transactions.decision_retention import DecisionRetention
 from broker_core.broker.transactions.forgotten import RECORD_KEYS
 from broker_core.errors import StorageError
+from broker_core.types import BatchRef
 from tests.kit.faulty_files import Died, Fault, FaultyFiles
 from tests.kit.retention import (
     BATCH,
@@ -38,10 +40,7 @@ from tests.kit.retention import (
     retain,
     stream,
 )
-from tests.kit.transactions import (
-    ManualClock,
-    visible,
-)
+from tests.kit.transactions import ManualClock, attempt_id, visible
 
 
 @pytest.fixture
@@ -194,6 +193,61 @@ def test_a_stream_that_comes_back_meanwhile_keeps_its_newest_decision(
 
     assert commit(broker, following, 3, b"next")
     assert visible(broker).count(b"next") == 1
+
+
+@pytest.mark.parametrize(("owner", "plans"), [("query:BB", 1), ("query:Aa", 4)])
+def test_nobody_keeps_retention_from_its_end(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, owner: str, plans: int
+) -> None:
+    """Whoever decides all the time: a stream whose tag has the same hash, or one after another."""
+    old = [BatchRef("query:Aa", f"{number}", 0) for number in range(9)]
+    journal(broker, *(Decision(each, "r", is_done=True, fingerprint="f") for each in old))
+    planned = 0
+    original = DecisionRetention._append
+
+    def append(self: DecisionRetention, kept: object) -> None:
+        nonlocal planned
+        if planned < plans and planned < 3:
+            # As if by another process, between the plan and its append.
+            newer = BatchRef(owner, f"{planned}", 1)
+            journal(broker, Decision(newer, "r", is_done=True, fingerprint="f"))
+        planned += 1
+        original(self, kept)  # type: ignore[arg-type]  # what the plan returned
+
+    monkeypatch.setattr(DecisionRetention, "_append", append)
+    retain(broker)
+
+    assert planned == plans
+    lookup = DecisionLookup(broker.reader)
+    found = [lookup.decision(stream_tag(each), "") for each in old]
+    came = 3 if owner == "query:Aa" else 0
+    assert [each and each.decision.batch.number for each in numbers] == [1] * came + [0] * (
+        9 - came
+    )
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_many_records_are_found_at_once_as_one_by_one(broker: EmbeddedBroker, count: int) -> None:
+    users = ("", "alice", "bob")
+    attempts = [
+        BatchAttempt(replace(BATCH, number=number), attempt_id(number), users[number % 3])
+        for number in range(count)
+    ]
+    decisions = [
+        Decision(BatchRef(f"query:{number % 7}", "", number), "r", user=users[number % 2])
+        for number in range(count)
+    ]
+    journal(broker, *attempts, *decisions, *attempts[:2])
+    lookup = DecisionLookup(broker.reader)
+    ids = [*(each.id for each in attempts), attempt_id(10**6)]
+    streams = {(each.tag, user) for each in decisions for user in users}
+
+    assert lookup.logged_attempts(ids) == {
+        each: lookup.logged_attempt(each) for each in ids if lookup.logged_attempt(each)
+    }
+    assert lookup.decisions(streams) == {
+        each: lookup.decision(*each) for each in streams if lookup.decision(*each)
+    }
 
 
 def test_an_append_that_fails_deletes_and_forgets_nothing(
