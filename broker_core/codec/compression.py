@@ -5,7 +5,8 @@
     bit 0 set, type 2        Zstandard frame
 
 The stored checksum is of the compressed bytes. RocketMQ does not limit how far a body may grow when
-it is inflated; we do: a body over MAX_INFLATED_BYTES (64 MiB) is refused, not served.
+it is inflated; we do: a body over MAX_INFLATED_BYTES (64 MiB) is refused, not served. What clients
+send is limited further (broker/admission/records.py).
 """
 
 from __future__ import annotations
@@ -77,21 +78,27 @@ def decompress(body: bytes, sys_flag: int, limit: int = MAX_INFLATED_BYTES) -> b
     return found
 
 
-def require_inflatable(body: bytes, sys_flag: int, limit: int = MAX_INFLATED_BYTES) -> None:
-    """Raise InflateError if `decompress` would; takes 1 MiB, whatever a body grows to."""
+def require_inflatable(body: bytes, sys_flag: int, limit: int = MAX_INFLATED_BYTES) -> int:
+    """Return the length of a body as it was sent; raise InflateError if `decompress` would.
+
+    Takes 1 MiB, whatever a body grows to.
+    """
     compression = compression_of(sys_flag)
     if compression == "none":
-        return
+        return len(body)
     grown = 0
     try:
         for size in _chunk_sizes(body, compression):
             grown += size
             if grown > limit:
-                message = f"a {compression} body of {len(body)} bytes inflates to more than {limit}"
+                message = (
+                    f"a {compression} body of {len(body)} bytes inflates to more than {limit} bytes"
+                )
                 raise InflateError(message)
     except (zlib.error, pa.ArrowException, OSError) as error:
         message = f"{len(body)} bytes are not a whole {compression} stream ({error})"
         raise InflateError(message) from error
+    return grown
 
 
 def _chunk_sizes(body: bytes, compression: Compression) -> Iterator[int]:

@@ -74,12 +74,24 @@ _OF_THE_QUEUE = frozenset({"queueId", "queueOffset"})
 _LOCATED_ONLY = frozenset({"properties", "offsetMsgId", "bornHost", "storeHost"})
 
 
+class LargeBodiesError(RequestError):
+    """Bodies that take too much together; those of the first `fitting` records do not."""
+
+    def __init__(self, message: str, fitting: int) -> None:
+        super().__init__(message)
+        self.fitting = fitting
+
+
 def decode(
     frames: FrameBatch,
     columns: Sequence[str] = DEFAULT_COLUMNS,
     broker_name: str = DEFAULT_BROKER_NAME,
+    max_body_bytes: int = MAX_COLUMN_BYTES,
 ) -> pa.RecordBatch:
-    """Return a batch's records as rows; CorruptRecordError for the first that does not check."""
+    """Return a batch's records as rows; CorruptRecordError for the first that does not check.
+
+    LargeBodiesError if bodies are asked for and together inflate to more than `max_body_bytes`.
+    """
     schema = schema_of(columns)
     if not len(frames):
         nothing = [pa.nulls(0, field.type) for field in schema]
@@ -88,7 +100,7 @@ def decode(
     if availability.is_worth(len(frames)):
         decoder = _compiled_columns(frames, broker_name, columns)
     if decoder is None:
-        decoder = _LocatedColumns(frames, broker_name, columns)
+        decoder = _LocatedColumns(frames, broker_name, columns, max_body_bytes)
     return pa.RecordBatch.from_arrays([decoder.column(name) for name in columns], schema=schema)
 
 
@@ -221,8 +233,11 @@ class _CompiledColumns(_Columns):
 class _LocatedColumns(_Columns):
     """A batch of any records: fields located once, properties searched once."""
 
-    def __init__(self, frames: FrameBatch, broker_name: str, columns: Sequence[str]) -> None:
+    def __init__(
+        self, frames: FrameBatch, broker_name: str, columns: Sequence[str], max_body_bytes: int
+    ) -> None:
         super().__init__(frames, broker_name)
+        self._max_body_bytes = max_body_bytes
         names = _property_names(columns)
         self._fields = locate(frames)
         found = find_values(self._fields.properties, names)
@@ -242,7 +257,7 @@ class _LocatedColumns(_Columns):
         return value_column(self._values[name])
 
     def _bodies(self) -> pa.Array:
-        return body_column(self._fields)
+        return body_column(self._fields, self._max_body_bytes)
 
     def _topic(self) -> pa.Array:
         if self._fields.topic is not None:
@@ -318,10 +333,13 @@ def _last_of_each(rows: NDArray[np.int64], names: pa.Array) -> NDArray[np.bool_]
 def body_column(fields: RecordFields, max_bytes: int = MAX_COLUMN_BYTES) -> pa.Array:
     """Return the bodies as they were sent, the compressed ones inflated.
 
-    CorruptRecordError for one that can't be inflated, RequestError if all of them together take
-    more than `max_bytes`.
+    CorruptRecordError for one that can't be inflated, LargeBodiesError if all of them together take
+    more than `max_bytes`, stored or inflated.
     """
-    _require_room(fields, int(fields.bodies.lengths.sum()), max_bytes)
+    filled = np.cumsum(fields.bodies.lengths, dtype=np.int64)
+    if int(filled[-1]) > max_bytes:
+        fitting = int(np.searchsorted(filled, max_bytes, side="right"))
+        raise _too_large(fields, max_bytes, fitting)
     stored = gather_spans(fields.bodies)
     packed = np.flatnonzero(fields.sys_flags & SysFlag.COMPRESSED)
     if not len(packed):
@@ -345,14 +363,14 @@ def _inflated(
             raise corrupt(fields.frames, row, f"its body can't be inflated: {error}") from error
         # Checked on the way: a few small bodies may inflate to more than there is memory.
         size += len(plain[-1])
-        _require_room(fields, size, max_bytes)
+        if size > max_bytes:
+            raise _too_large(fields, max_bytes, row)
     return pa.array(plain, type=pa.binary())
 
 
-def _require_room(fields: RecordFields, size_bytes: int, max_bytes: int) -> None:
-    if size_bytes > max_bytes:
-        message = (
-            f"The bodies of {len(fields.frames)} records take more than {max_bytes} bytes."
-            " Read fewer records at once (batchRows)."
-        )
-        raise RequestError(message)
+def _too_large(fields: RecordFields, max_bytes: int, fitting: int) -> LargeBodiesError:
+    message = (
+        f"The bodies of {len(fields.frames)} records take more than {max_bytes} bytes."
+        " Read fewer records at once (batchRows)."
+    )
+    return LargeBodiesError(message, fitting)

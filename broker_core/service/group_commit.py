@@ -19,13 +19,14 @@ nothing.
   (call_limits.py; core/write.py asks for a pace), and a call that waits for room takes one of the
   slots of calls that wait, so that neither room nor threads are held by what was only announced.
 
-**Outline.** `room` admits a request to memory. `append` checks a request of more than FEW messages
-in the thread that brought it, so that several are checked at a time while another group is being
-appended. Then concurrency.GroupQueue lets one of the waiting threads lead: it takes up to 16 MiB of
-requests, checks the small ones together (broker/admission/few.py), joins all to one batch, appends
-it, and gives each request its slice of the result. While groups have more than one request, the
-leader waits up to 2 ms as long as the queue grows: with 16 connections this made groups 1.1 times
-and the rate 1.2 times as large.
+**Outline.** `room` admits a request to memory. `append` checks a request of more than FEW messages,
+or with compressed ones, which take time by what they grow to, in the thread that brought it, so
+that several are checked at a time while another group is being appended. Then
+concurrency.GroupQueue lets one of the waiting threads lead: it takes up to 16 MiB of requests,
+checks the small ones together (broker/admission/few.py), joins all to one batch, appends it, and
+gives each request its slice of the result. While groups have more than one request, the leader
+waits up to 2 ms as long as the queue grows: with 16 connections this made groups 1.1 times and the
+rate 1.2 times as large.
 
 **Rejected.** *A thread that appends.* It costs a lone sender two switches of threads.
 *Checking everything in the leader.* Large requests would be checked one after another, in the only
@@ -126,7 +127,7 @@ class GroupCommit:
         To be called within `room` for it. Raise UnavailableError if its deadline passes before its
         group is begun; then nothing was written.
         """
-        if len(job.records) > FEW:
+        if len(job.records) > FEW or job.records.has_compressed:
             job.batch = self._pool.writer.as_batch(self._admitted([job])).make_ready()
         self._queue.do(job)
         if job.error is not None:

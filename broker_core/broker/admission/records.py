@@ -21,7 +21,11 @@ import pyarrow.compute as pc
 from broker_core.broker.admission.door import CLIENT_FLAGS, illegal_body, illegal_flags
 from broker_core.broker.admission.properties import refuse_own_in
 from broker_core.codec import layout
-from broker_core.codec.compression import InflateError, require_inflatable
+from broker_core.codec.compression import (
+    MAX_INFLATED_BYTES,
+    InflateError,
+    require_inflatable,
+)
 from broker_core.codec.decode import property_columns
 from broker_core.codec.encode import EncodedRecords
 from broker_core.codec.fields import RecordFields, locate
@@ -40,6 +44,10 @@ if TYPE_CHECKING:
     from broker_core.broker.admission.door import Door
     from broker_core.broker.transactions.ownership import Permit
 
+INFLATED_BYTES = 64 << 20
+INFLATED_TIMES = 64
+"""The compressed bodies of an append inflate to at most 64 MiB, or 64 times its bytes if that is
+more: checking them takes time by what they grow to, and 150 bytes can grow to 4 MiB."""
 _NAME = "the request"
 _STORE_ADVICE = " Run `rocketmq-broker check` on the store."
 
@@ -54,6 +62,13 @@ class Records:
 
     def __len__(self) -> int:
         return len(self.sizes)
+
+    @property
+    def has_compressed(self) -> bool:
+        """True if a body has to be inflated to be checked; nothing else of them was checked yet."""
+        lowest_byte = starts_of(self.sizes) + layout.SYS_FLAG + 3
+        flags = self.data.take(lowest_byte, mode="clip") if len(self.data) else self.data
+        return bool((flags & int(layout.SysFlag.COMPRESSED)).any())
 
 
 @dataclass(frozen=True)
@@ -144,15 +159,32 @@ def _check_bodies(fields: RecordFields, limit: int) -> None:
     if wrong.any():
         row = int(wrong.argmax())
         raise illegal_body(row, int(lengths[row]), limit)
+    _check_inflatable(fields, min(max(limit, layout.MAX_BODY_BYTES), MAX_INFLATED_BYTES))
+
+
+def _check_inflatable(fields: RecordFields, limit: int) -> None:
+    """Raise IllegalMessageError for a compressed body that a reader could not take.
+
+    `limit` counts inflated bytes of one: clients compress bodies of at most maxMessageSize.
+    """
+    left = max(INFLATED_BYTES, INFLATED_TIMES * len(fields.data))
     # One by one, as they were compressed: no kernel inflates many.
     for row in np.flatnonzero(fields.sys_flags & layout.SysFlag.COMPRESSED).tolist():
         start, end = int(fields.bodies.starts[row]), int(fields.bodies.ends[row])
         try:
-            require_inflatable(fields.data[start:end].tobytes(), int(fields.sys_flags[row]))
+            body, flags = fields.data[start:end].tobytes(), int(fields.sys_flags[row])
+            left -= require_inflatable(body, flags, limit)
         except InflateError as error:
             # Every reader of the topic would fail at it.
             message = f"Message {row} of the request can't be read: {error}. Nothing was written."
             raise IllegalMessageError(message) from error
+        if left < 0:
+            message = (
+                f"The bodies of the first {row + 1} messages of the request inflate to more than "
+                f"{INFLATED_BYTES} bytes and {INFLATED_TIMES} times the request. Nothing was "
+                f"written; send them in smaller parts."
+            )
+            raise IllegalMessageError(message)
 
 
 def _destinations(fields: RecordFields) -> Destinations:

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from broker_core.codec.decode import decode
+from broker_core.codec.decode import LargeBodiesError, decode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.schema import schema_of
 from broker_core.codec.spans import Spans, gather_spans, starts_of
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 MAGIC = int.from_bytes(b"RMQF", "little")
 VERSION = 1
 HEAD = struct.Struct("<IBBHIIQqq")
+INFLATED_CHUNKS = 8
+"""Chunks' worth of bodies that are inflated at a time."""
 """The only statement of the fixed head in code."""
 
 Raw = bytes | memoryview
@@ -228,10 +230,28 @@ def _refused(why: str) -> RequestError:
 def pack_columns(frames: FrameBatch, columns: Sequence[str], chunk_bytes: int) -> Iterator[bytes]:
     """Yield the columns of a batch in chunks of at most `chunk_bytes`.
 
-    A single record whose columns take more, as an inflated body can, is sent as a record.
+    A single record whose columns take more, as an inflated body can, is sent as a record. Bodies
+    are inflated up to INFLATED_CHUNKS chunks' worth at a time: small ones may grow 30,000 times.
     """
     name = frames.queue.broker_name if frames.queue else ""
-    yield from _packed(decode(frames, columns, name), frames, chunk_bytes)
+    most_bytes = INFLATED_CHUNKS * chunk_bytes
+    at, count = 0, len(frames)
+    while True:
+        section = frames.section(at, min(at + count, len(frames)))
+        try:
+            rows = decode(section, columns, name, most_bytes)
+        except LargeBodiesError as error:
+            if error.fitting:
+                count = error.fitting
+                continue
+            section = section.section(0, 1)
+            yield pack_frames(section)
+        else:
+            yield from _packed(rows, section, chunk_bytes)
+            count = 2 * len(section)  # it fitted, and what follows may be smaller
+        at += len(section)
+        if at >= len(frames):
+            return
 
 
 def _packed(rows: pa.RecordBatch, frames: FrameBatch, chunk_bytes: int) -> Iterator[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,12 @@ import pytest
 from broker_core.broker.admission.door import Door
 from broker_core.broker.admission.few import admit_appends
 from broker_core.broker.admission.records import Admitted, Records
+from broker_core.codec.compression import compress, compression_flags
 from broker_core.codec.encode import encode
 from broker_core.codec.message_batch import MessageBatch
+from broker_core.codec.record import Record, encode_record
 from broker_core.errors import (
+    IllegalMessageError,
     PermissionDeniedError,
     RequestError,
     TopicNotFoundError,
@@ -198,6 +202,21 @@ def test_a_large_request_is_checked_while_another_is_being_appended(pool: Broker
 
     with pytest.raises(TopicNotFoundError):
         stalled.commit.append(Job(records(*[b"x"] * 100, topic="nope")))
+
+    stalled.go()
+    assert bodies(pool) == [b"first"]
+
+
+def test_compressed_bodies_are_checked_while_another_is_being_appended(pool: BrokerPool) -> None:
+    stalled = Stalled(pool)
+    flags = compression_flags("zstd")
+    plain = Record("t", 0, 0, 0, b"plain")
+    torn = replace(plain, body=compress(bytes(9999), "zstd")[:-1], sys_flag=flags)
+    raw = [encode_record(plain), encode_record(torn)]
+    sizes = np.array([len(each) for each in raw], dtype=np.int32)
+
+    with pytest.raises(IllegalMessageError, match="Message 1 of the request can't be read"):
+        stalled.commit.append(Job(Records(np.frombuffer(b"".join(raw), dtype=np.uint8), sizes)))
 
     stalled.go()
     assert bodies(pool) == [b"first"]

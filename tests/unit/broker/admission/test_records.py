@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from broker_core.broker.admission.records import Records, admit
 from broker_core.broker.broker import EmbeddedBroker
+from broker_core.codec import layout
+from broker_core.codec.compression import Compression, compress, compression_flags
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.record import Record, encode_record
 from broker_core.errors import BrokerError, IllegalMessageError, RequestError, TopicNotFoundError
@@ -85,7 +87,7 @@ def test_requests_are_joined_in_order(broker: EmbeddedBroker) -> None:
         (replace(GOOD, sys_flag=0x1), IllegalMessageError, "not a whole zlib stream"),
         (replace(GOOD, sys_flag=0x101), IllegalMessageError, "not a whole lz4 stream"),
         (replace(GOOD, sys_flag=0x401), IllegalMessageError, "type 4 is unknown"),
-        (replace(GOOD, sys_flag=0x1, body=BOMB), IllegalMessageError, "more than 67108864"),
+        (replace(GOOD, sys_flag=0x1, body=BOMB), IllegalMessageError, "more than 4194304 bytes"),
         (replace(GOOD, topic="RMQ_SYS_TRANS_HALF_TOPIC"), RequestError, "can't append"),
         (replace(GOOD, topic="RMQ_SYS_TRANS_OP_HALF_TOPIC"), RequestError, "can't append"),
         (replace(GOOD, topic="SCHEDULE_TOPIC_XXXX"), RequestError, "where it belongs"),
@@ -107,6 +109,27 @@ def test_what_no_client_may_send_is_refused(
 def test_a_body_over_the_limit_is_refused(broker: EmbeddedBroker) -> None:
     with pytest.raises(IllegalMessageError, match="4194305 bytes"):
         admit(broker.door, [request(replace(GOOD, body=bytes(4194305)))])
+
+
+@pytest.mark.parametrize("kind", ["zlib", "lz4", "zstd"])
+def test_a_body_that_inflates_beyond_what_clients_compress_is_refused(
+    broker: EmbeddedBroker, kind: Compression
+) -> None:
+    flags, limit = compression_flags(kind), layout.MAX_BODY_BYTES
+    largest, larger = (compress(bytes(limit + more), kind) for more in (0, 1))
+
+    admit(broker.door, [request(replace(GOOD, body=largest, sys_flag=flags))])
+    with pytest.raises(IllegalMessageError, match=f"inflates to more than {limit}"):
+        admit(broker.door, [request(replace(GOOD, body=larger, sys_flag=flags))])
+
+
+def test_bodies_that_together_inflate_to_very_much_are_refused(broker: EmbeddedBroker) -> None:
+    body = compress(bytes(4 << 20), "zstd")
+    packed = encode_record(replace(GOOD, body=body, sys_flag=compression_flags("zstd")))
+
+    admit(broker.door, [request(*[packed] * 16)])
+    with pytest.raises(IllegalMessageError, match=r"first 17 messages .* smaller parts"):
+        admit(broker.door, [request(*[packed] * 20)])
 
 
 def test_delayed_messages_must_be_for_a_topic_that_is_there(broker: EmbeddedBroker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,13 @@ from broker_core.codec.record import Record, encode_record
 from broker_core.codec.schema import ALL_COLUMNS, DEFAULT_COLUMNS
 from broker_core.errors import RequestError
 from broker_core.types import QueueRef
-from broker_core.wire.core.frames import Flag, pack_columns, unpack, unpack_columns
+from broker_core.wire.core.frames import (
+    INFLATED_CHUNKS,
+    Flag,
+    pack_columns,
+    unpack,
+    unpack_columns,
+)
 
 QUEUE = QueueRef("t", "broker-x", 3)
 LARGE = 1 << 20
@@ -83,6 +90,46 @@ def test_a_record_that_inflates_beyond_a_chunk_travels_as_it_is_stored() -> None
     assert [bool(chunk.flags & Flag.COLUMNS) for chunk in chunks] == [False, False]
     assert [chunk.next_offset for chunk in chunks] == [12, 1000]
     assert decode(chunks[1].frames(QUEUE, ""), ["body"]).column(0)[0].as_py() == b"x" * 100_000
+
+
+def test_bodies_are_inflated_a_few_chunks_worth_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunk_bytes, body_bytes, flags = 4000, 3000, compression_flags("zlib")
+    whole = frames(200, compress(b"x" * body_bytes, "zlib"), sys_flag=flags)
+    held: list[int] = []
+
+    def kept(*asked: Any) -> pa.RecordBatch:
+        held.append(decode(*asked).nbytes)
+        return decode(*asked)
+
+    monkeypatch.setattr("broker_core.wire.core.frames.decode", kept)
+    chunks = [unpack(message) for message in pack_columns(whole, ["body"], chunk_bytes)]
+
+    assert sum(unpack_columns(chunk, ["body"]).num_rows for chunk in chunks) == 200
+    assert [chunk.next_offset for chunk in chunks] == [*whole.offsets[1:].tolist(), 1000]
+    assert max(held) <= (INFLATED_CHUNKS + 1) * chunk_bytes
+
+
+def test_one_large_body_among_small_ones_travels_alone_as_it_is_stored() -> None:
+    flags = compression_flags("zlib")
+    large = frames(1, compress(b"x" * 100_000, "zlib"), sys_flag=flags)
+    small = frames(20, compress(b"x" * 100, "zlib"), sys_flag=flags)
+    sizes = np.concatenate([small.sizes, large.sizes, small.sizes])
+    whole = FrameBatch(
+        buffer=np.concatenate([small.buffer, large.buffer, small.buffer]),
+        starts=np.cumsum(sizes, dtype=np.int64) - sizes,
+        sizes=sizes,
+        offsets=np.arange(41),
+        next_offset=41,
+    )
+
+    chunks = [unpack(message) for message in pack_columns(whole, ["body"], 4000)]
+
+    is_columns = [bool(chunk.flags & Flag.COLUMNS) for chunk in chunks]
+    assert is_columns.count(False) == 1
+    assert chunks[is_columns.index(False)].sizes.tolist() == large.sizes.tolist()
+    assert chunks[is_columns.index(False)].next_offset == 21
+    rows = [unpack_columns(chunk, ["body"]).num_rows for chunk in chunks if not len(chunk.sizes)]
+    assert sum(rows) == 40
 
 
 @given(st.data())
