@@ -2,7 +2,8 @@
 
 **Problem.** Every call holds one of `grpcMaxCalls` threads until it ends. Some calls wait on
 purpose (Listen, Pull with `follow`, Await, an append that waits for room), and any call waits for
-what its client still has to send. A client that opens enough of these leaves no thread for others.
+what its client still has to send, and for its client to take a reply: gRPC sends no more than the
+client has a window for. A client that opens enough of these leaves no thread for others.
 
 **Invariants.**
 
@@ -11,15 +12,17 @@ what its client still has to send. A client that opens enough of these leaves no
 - One user has at most three quarters of all threads.
 - Calls that wait have at most half of all threads, and those of one user at most a quarter. Calls
   that do not wait always find a thread.
-- A call whose client sends nothing that the server waits for is ended after 10 s.
+- A call whose client sends nothing that the server waits for is ended after 10 s, and so is one
+  whose client does not take a reply. While a reply is not taken its caller's rights are looked at,
+  as at any other time.
 - A call beyond a limit is refused at once with UnavailableError, which clients retry.
 
 Where no credentials are asked for, all callers are one user, and only the limits of all users
 hold.
 
-**Outline.** `Slots` counts calls by user. `StallWatch` has a thread that looks at the oldest
-waiting calls. The boundary (core/rpc.py) uses both for every call; handlers take a slot with
-`Call.waiting()` around a wait.
+**Outline.** `Slots` counts calls by user. `StallWatch` has a thread that looks at the calls that
+wait for their clients. The boundary (core/rpc.py) uses both for every call; handlers take a slot
+with `Call.waiting()` around a wait.
 
 **Rejected.** *A queue of calls beyond the limit.* It only moves the wait, and grows. *A deadline
 for every call.* A follower or a listener has none.
@@ -32,15 +35,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from broker_core.errors import UnavailableError
 from broker_core.service.auth.user_rights import ANYONE, UserIdentity
 
 log = logging.getLogger(__name__)
 STALL_S = 10.0
-"""Time that a client has to send what the server waits for."""
+"""Time that a client has to send what the server waits for, or to take a reply."""
 _LOOKS = 4
-"""Looks at waiting calls within that time."""
+"""Looks at waiting calls within that time, at least."""
+_LOOK_S = 1.0
+"""Longest time between two looks: so soon a call without rights ends."""
 
 
 class Slots:
@@ -88,8 +94,28 @@ class Slots:
             self.give(user)
 
 
+class _Wait(NamedTuple):
+    """A call that waits for its client."""
+
+    deadline_s: float
+    end: Callable[[], object]
+    require_still: Callable[[], object] | None
+
+    @property
+    def is_permitted(self) -> bool:
+        """False if the caller could not begin the call any more."""
+        if self.require_still is None:
+            return True
+        try:
+            self.require_still()
+        except Exception as error:  # noqa: BLE001 - one call's trouble; the thread looks at all
+            log.info("event=revoked error=%s", error)
+            return False
+        return True
+
+
 class StallWatch:
-    """Ends calls that wait for their clients for too long. Thread-safe.
+    """Ends calls that wait for their clients for too long, or without a right. Thread-safe.
 
     `look` is called by a thread between `start` and `stop`.
     """
@@ -99,37 +125,37 @@ class StallWatch:
     ) -> None:
         self._patience_s = STALL_S if patience_s is None else patience_s
         self._monotonic = monotonic
-        # By deadline, since the patience is the same for all and a dict keeps its order.
-        self._waiting: dict[object, tuple[float, Callable[[], object]]] = {}
+        self._waiting: dict[object, _Wait] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stalls", daemon=True)
 
     @contextmanager
-    def watching(self, end: Callable[[], object]) -> Iterator[None]:
-        """Call `end` if the block takes longer than the patience."""
+    def watching(
+        self, end: Callable[[], object], require_still: Callable[[], object] | None = None
+    ) -> Iterator[None]:
+        """Call `end` if the block takes longer than the patience, or if `require_still` raises."""
         key = object()
-        self._waiting[key] = (self._monotonic() + self._patience_s, end)
+        self._waiting[key] = _Wait(self._monotonic() + self._patience_s, end, require_still)
         try:
             yield
         finally:
             self._waiting.pop(key, None)
 
     def look(self) -> int:
-        """End the calls whose time is over, and return their number."""
-        now_s, ended = self._monotonic(), 0
+        """End the calls whose time or right is over; return the number of those out of time."""
+        now_s, stalled = self._monotonic(), 0
         # A copy: calls come and go meanwhile.
-        for key, (deadline_s, end) in list(self._waiting.items()):
-            if deadline_s > now_s:
-                break
-            if self._waiting.pop(key, None) is not None:
-                end()
-                ended += 1
-        if ended:
-            log.warning("event=stalled calls=%d patience_s=%g", ended, self._patience_s)
-        return ended
+        for key, wait in list(self._waiting.items()):
+            is_late = wait.deadline_s <= now_s
+            if (is_late or not wait.is_permitted) and self._waiting.pop(key, None) is not None:
+                wait.end()
+                stalled += is_late
+        if stalled:
+            log.warning("event=stalled calls=%d patience_s=%g", stalled, self._patience_s)
+        return stalled
 
     def start(self) -> None:
-        """Begin to look, several times within the patience."""
+        """Begin to look, once a second and several times within the patience."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -139,7 +165,7 @@ class StallWatch:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._patience_s / _LOOKS):
+        while not self._stopped.wait(min(self._patience_s / _LOOKS, _LOOK_S)):
             self.look()
 
 

@@ -9,10 +9,12 @@ logged here with its trace, and here only, and the client learns no more than th
 gRPC is told that every method takes a stream of requests. On the wire that is the same; but gRPC
 waits for the one request of a unary method before it calls anything of ours, for ever and with a
 thread, also if the caller has no credentials. Here a caller is identified first, and call_limits.py
-ends a call whose request does not come.
+ends a call whose request does not come. gRPC also waits, for ever and with a thread, for a client
+to take a reply of several: call_limits.py ends such a call too.
 
-Credentials are looked at again while a call lasts: once a second, before each reply and after each
-part of a request. A user who could not begin the call any more gets nothing more from it.
+Credentials are looked at again while a call lasts: once a second, before each reply, while a reply
+is not taken, and after each part of a request. A user who could not begin the call any more gets
+nothing more from it.
 """
 
 from __future__ import annotations
@@ -137,6 +139,16 @@ class Call:
             self.require_still()
             yield request
 
+    def sent(self, replies: Iterable[Any]) -> Iterator[Any]:
+        """Yield replies to gRPC; the call is ended if the client does not take one in time.
+
+        While gRPC sends a reply this thread waits in the `yield`, and the watch asks for rights.
+        """
+        for reply in replies:
+            self.require_still()
+            with self._limits.stalls.watching(self._context.cancel, self.require_still):
+                yield reply
+
 
 def peer_host(peer: str) -> bytes:
     """Return the host of gRPC's text for a peer as records carry it.
@@ -227,10 +239,7 @@ class Boundary:
             status = "CANCELLED"  # stays so if gRPC closes this generator before its end
             try:
                 with self._admitted(context) as call:
-                    replies: Iterable[Any] = handler(call.received(requests), call)
-                    for reply in replies:
-                        call.require_still()
-                        yield reply
+                    yield from call.sent(handler(call.received(requests), call))
                 status = "OK"
             except grpc.RpcError:
                 raise

@@ -10,11 +10,13 @@ import grpc
 import pytest
 
 from broker_core import UnavailableError, open_broker
+from broker_core.errors import AuthenticationError
 from broker_core.service import call_limits, health
 from broker_core.service.auth.user_rights import ANYONE, UserIdentity
 from broker_core.service.call_limits import CallLimits, Slots, StallWatch
 from broker_core.service.health import HEALTH_SERVICE
 from broker_core.service.main import BrokerProcess
+from broker_core.types import OffsetRange
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core.methods import SERVICE
 from tests.contract.test_messages import outgoing
@@ -23,6 +25,9 @@ from tests.kit.served import served
 
 MOST = 16
 CALLS = 2 * MOST
+UNREAD = 320
+"""Messages of 30,000 bytes: more than gRPC has a window for."""
+LARGE_FILES = {"mappedFileSizeCommitLog": str(16 << 20)}
 ONE, OTHER = UserIdentity("one"), UserIdentity("other")
 
 WAITING = {
@@ -149,6 +154,50 @@ def test_a_call_whose_request_does_not_come_is_ended(
     assert "event=bug" not in caplog.text
 
 
+@pytest.mark.parametrize("columns", [[], ["body"]], ids=["records", "columns"])
+def test_a_call_whose_replies_are_not_taken_is_ended(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    columns: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(call_limits, "STALL_S", 0.2)
+    settings = {"brokerName": "broker-a", **LARGE_FILES}
+    with served(tmp_path / "store", settings) as process, raw_channel(process) as raw:
+        with open_broker(process.address, "rw") as broker:
+            broker.create_topic("orders", queues=1)
+            broker.append(outgoing(*[bytes(30_000)] * UNREAD))
+        wanted = pb.Pull(topic="orders", broker_name="broker-a", end=UNREAD, columns=columns)
+        call = RawCall(raw, f"/{SERVICE}/Pull", None, wanted.SerializeToString())
+
+        wait_until(lambda: "event=stalled calls=1" in caplog.text, "a call that is given up")
+        wait_until(lambda: process.server.limits.calls.held == 0, "the end of the call")
+        with pytest.raises(grpc.RpcError) as ended:
+            list(call.replies)
+        assert ended.value.code() is grpc.StatusCode.CANCELLED
+        call.end()
+    assert "event=bug" not in caplog.text
+
+
+def test_a_reader_that_pauses_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(call_limits, "STALL_S", 0.2)
+    with (
+        served(tmp_path / "store", LARGE_FILES) as process,
+        open_broker(process.address, "rw") as broker,
+    ):
+        broker.create_topic("orders", queues=1)
+        broker.append(outgoing(*[bytes(30_000)] * UNREAD))
+        (wanted,) = (OffsetRange(q, *held) for q, held in broker.offsets("orders").items())
+        frames = broker.pull(wanted, batch_bytes=300_000)
+        taken = len(next(frames))
+        wait_until(lambda: "event=stalled" in caplog.text, "the end of the call")
+
+        assert taken < UNREAD
+        assert taken + sum(map(len, frames)) == UNREAD
+
+
 # Units
 
 
@@ -204,6 +253,23 @@ def test_only_calls_that_waited_too_long_are_ended() -> None:
         now[0] = 30.0
         assert watch.look() == 0
     assert ended == ["first"]
+
+
+def test_only_calls_without_a_right_are_ended_before_their_time() -> None:
+    watch = StallWatch(10.0, monotonic=lambda: 0.0)
+    ended: list[str] = []
+
+    def refuse() -> None:
+        raise AuthenticationError("gone")
+
+    with (
+        watch.watching(lambda: ended.append("none asked")),
+        watch.watching(lambda: ended.append("removed"), refuse),
+        watch.watching(lambda: ended.append("permitted"), lambda: None),
+    ):
+        assert watch.look() == 0
+        assert watch.look() == 0
+    assert ended == ["removed"]
 
 
 def test_slots_are_given_back_by_threads_that_fail() -> None:

@@ -22,6 +22,7 @@ from broker_core.service.core.rpc import Call
 from broker_core.service.main import BrokerProcess
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core.methods import SERVICE
+from tests.contract.test_messages import outgoing
 from tests.kit.raw_calls import (
     RULES,
     RawCall,
@@ -65,7 +66,11 @@ def path(tmp_path: Path) -> Path:
 def guarded(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerProcess]:
     monkeypatch.setattr(rpc, "RECHECK_S", 0.02)
     monkeypatch.setattr(credentials, "_LOOK_AGAIN_S", 0.02)
-    settings = {"grpcCredentialsFile": str(path), "brokerName": "broker-a"}
+    settings = {
+        "grpcCredentialsFile": str(path),
+        "brokerName": "broker-a",
+        "mappedFileSizeCommitLog": str(16 << 20),
+    }
     with served(tmp_path / "store", settings) as process:
         with open_broker(process.address, "rw", token="admin.hush") as broker:
             broker.create_topic("orders", queues=1)
@@ -146,6 +151,34 @@ def test_no_message_is_sent_after_the_right_is_gone(
         assert list_replies(call) == []
         assert call.replies.code() is grpc.StatusCode.UNAUTHENTICATED
         call.end()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_reply_that_is_not_taken_is_given_up_with_the_right(
+    guarded: BrokerProcess, path: Path, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = guarded.server.limits
+    with raw_channel(guarded) as raw:
+        with open_broker(guarded.address, "rw", token="admin.hush") as admin:
+            admin.append(outgoing(*[bytes(30_000)] * 320))  # more than gRPC has a window for
+        wait_until(lambda: limits.calls.held == 0, "the end of the calls before")
+        range_ = pb.Pull(topic="orders", broker_name="broker-a", end=320)
+        call = RawCall(raw, f"/{SERVICE}/Pull", "owner", range_.SerializeToString())
+        wait_until(lambda: has_reply_under_way(limits), "a reply that is not taken")
+        assert not call.is_over
+        CHANGES[change](path)
+
+        wait_until(lambda: limits.calls.held == 0, "the end of the call")
+        list_replies(call)  # what gRPC had a window for
+        assert call.replies.code() in (grpc.StatusCode.CANCELLED, *ENDS)
+        call.end()
+    assert "event=stalled" not in caplog.text
+    assert "event=bug" not in caplog.text
+
+
+def has_reply_under_way(limits: CallLimits) -> bool:
+    waits = list(limits.stalls._waiting.values())
+    return any(wait.require_still is not None for wait in waits)
 
 
 def list_replies(call: RawCall) -> list[bytes]:
