@@ -51,6 +51,8 @@ STREAM_SESSION = {
 }
 """Settings that Spark makes in the session of a streaming query, and only there (the second is
 internal to Spark)."""
+TO = " to:"
+"""Comes before the destination in the name of a save, after its own name."""
 ANY_TOPIC = "*"
 """Stands for the column `topic` as a destination; no topic can have this name."""
 
@@ -81,7 +83,7 @@ def fresh_save_id() -> str:
 
 def destination(options: SinkOptions) -> str:
     """Return where the rows of a write go: one topic, or what the column `topic` says."""
-    return f"to:{options.topic or ANY_TOPIC}"
+    return f"{TO.strip()}{options.topic or ANY_TOPIC}"
 
 
 def stream_identity(options: SinkOptions, properties: Properties) -> WriteIdentity:
@@ -114,13 +116,15 @@ def batch_identity(options: SinkOptions, save_id: str, properties: Properties) -
             reference, run or save_id, may_repeat=False, is_query=False, is_connect=is_connect
         )
     owner, former = f"save:{options.txn_id}", options.txn_name or ""
+    # A name that looks like a destination is another save's name in this version.
+    is_plain = TO not in f" {former}"
     return WriteIdentity(
         BatchRef(owner, (f"{former} " if former else "") + destination(options), 0),
         run or save_id,
         may_repeat=True,
         is_query=False,
         is_connect=is_connect,
-        former=BatchRef(owner, former, 0),
+        former=BatchRef(owner, former, 0) if is_plain else None,
     )
 
 

@@ -163,3 +163,16 @@ def test_saves_with_one_id_are_kept_apart_by_destination(name: dict[str, str]) -
         BatchRef("save:day-1", name.get("txnName", ""), 0)
     }
     assert not {identity.former for identity in found} & {identity.batch for identity in found}
+
+
+@pytest.mark.parametrize("name", ["to:t", "a to:t", "a to:t to:t"])
+def test_a_name_that_looks_like_a_destination_is_not_taken_for_a_former_save(name: str) -> None:
+    plain = [{"topic": "t"}, {"topic": "t", "txnName": "a"}, {"topic": "t", "txnName": "a to:t"}]
+    found = batch_identity(options(txnId="n1", topic="u", txnName=name), "save", NOTHING.get)
+
+    others = {
+        batch_identity(options(txnId="n1", **each), "save", NOTHING.get).batch for each in plain
+    }
+
+    assert found.former is None
+    assert found.batch not in others
