@@ -71,7 +71,8 @@ if TYPE_CHECKING:
 class EmbeddedBroker(Closing):
     """A Broker (broker_core/api.py) over a store on this machine. Not thread-safe.
 
-    `is_served`: a server runs check-back and delayed delivery by its clock, so commits do not.
+    `is_served`: a server runs check-back and delayed delivery by its clock, so commits do not. Its
+    callers are not told of topics that they may have no right on.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class EmbeddedBroker(Closing):
         self.reader = reader
         self._writer = writer
         self._clock_ms = clock_ms
-        self.catalog = Catalog(reader)
+        self.catalog = Catalog(reader, is_served=is_served)
         self._unique_ids = UniqueIds()
         self._turn = random.randrange(1 << 16)
         if writer is not None:
@@ -235,8 +236,8 @@ class EmbeddedBroker(Closing):
         ours = self.reader.settings.broker_name
         if broker_name not in (None, ours):
             message = (
-                f"The store at {self.reader.root} is broker {ours}, but {broker_name} was asked "
-                f"for; set brokerName in the configuration if it should be called so."
+                f"The store is broker {ours}, but {broker_name} was asked for; set brokerName in "
+                f"the configuration if it should be called so."
             )
             raise RequestError(message)
         self.catalog.require_queue(topic, queue_id)

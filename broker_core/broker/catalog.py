@@ -29,10 +29,14 @@ TOPICS_FILE = Path("config") / "topics.json"
 
 
 class Catalog:
-    """The topics of one store, as of each call. Not thread-safe."""
+    """The topics of one store, as of each call. Not thread-safe.
 
-    def __init__(self, reader: StoreReader) -> None:
+    `is_served`: errors go to callers who may not know the other topics, nor where the store lies.
+    """
+
+    def __init__(self, reader: StoreReader, *, is_served: bool = False) -> None:
         self._reader = reader
+        self._is_served = is_served
         self._path = reader.root / TOPICS_FILE
         self._table = TopicTable()
         self._versions: tuple[Version | None, Version | None] | None = None
@@ -126,6 +130,10 @@ class Catalog:
             raise RequestError(message)
 
     def _not_found(self, topic: str) -> TopicNotFoundError:
+        if self._is_served:
+            # Comparing with all names would also take long, in a thread that others may wait for.
+            message = f"Topic {topic} does not exist; create it, or list topics for the names."
+            return TopicNotFoundError(message)
         near = difflib.get_close_matches(topic, self.names(), n=1)
         advice = f"did you mean {near[0]}?" if near else "create it, or list topics for the names."
         message = f"Topic {topic} does not exist in {self._reader.root}; {advice}"

@@ -83,8 +83,8 @@ def find_by_id(reader: StoreReader, topics: Sequence[str], message_id: str) -> R
         if copies:
             return copies[0]
     message = (
-        f"No message with id {message_id} is in {reader.root}: neither a unique id nor the offset "
-        f"id of a record that is still there."
+        f"No message with id {message_id} is there: it is neither a unique id nor the offset id of "
+        f"a record that the store still has."
     )
     raise MessageNotFoundError(message)
 

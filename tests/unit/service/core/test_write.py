@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from broker_core import PermissionDeniedError, RequestError, TopicNotFoundError, open_broker
+from broker_core import (
+    Broker,
+    BrokerError,
+    PermissionDeniedError,
+    RequestError,
+    TopicNotFoundError,
+    open_broker,
+)
 from broker_core.service.auth.credentials import hash_secret
 from tests.contract.test_messages import outgoing
 from tests.kit.served import served
@@ -43,6 +51,26 @@ def test_a_send_to_an_unknown_topic_is_refused_by_default(tmp_path: Path) -> Non
             broker.append(outgoing(b"x", topic="news"))
 
         assert broker.topics() == []
+
+
+def test_a_missing_topic_tells_nothing_of_others_nor_of_the_store(tmp_path: Path) -> None:
+    calls: dict[str, Callable[[Broker], object]] = {
+        "describe": lambda broker: broker.describe("order"),
+        "send": lambda broker: broker.send("order", b"x"),
+        "append": lambda broker: broker.append(outgoing(b"x", topic="order")),
+        "read": lambda broker: broker.read("order"),
+        "message": lambda broker: broker.message("0" * 32),
+        "offset_at": lambda broker: broker.offset_at("orders", 0, 0, broker_name="broker-b"),
+    }
+    with served(tmp_path / "store") as process, open_broker(process.address, "rw") as broker:
+        broker.create_topic("orders", queues=1)
+        for name, call in calls.items():
+            with pytest.raises(BrokerError) as caught:
+                call(broker)
+
+            told = str(caught.value)
+            assert str(tmp_path) not in told, name
+            assert name == "offset_at" or "orders" not in told, name
 
 
 def test_reading_never_creates_a_topic(tmp_path: Path) -> None:
