@@ -36,6 +36,7 @@ from broker_core.broker.transactions.finish import BatchFinisher
 from broker_core.broker.transactions.half import (
     HALF_QUEUE,
     as_halves,
+    handle_of,
     require_segment_room,
 )
 from broker_core.broker.transactions.half_blocks import BLOCK_ROWS
@@ -60,8 +61,6 @@ from broker_core.codec.property_names import (
     OP_TOPIC,
     PREPARED_BY,
     PRODUCER_GROUP,
-    REAL_QUEUE_ID,
-    REAL_TOPIC,
     TRANSACTION_ID,
     TRANSACTION_PREPARED,
     UNIQ_KEY,
@@ -326,7 +325,7 @@ class Transactions:
             by = properties.get(PREPARED_BY, "")
             is_single = HALF_BLOCK not in properties and self._is_of_no_batch(record)
             may_end = caller.is_admin or caller.may_settle(by)
-            if is_single and may_end and _handle(record) == half:
+            if is_single and may_end and handle_of(record) == half:
                 caller.require_topics([half.topic])
                 return
         message = (
@@ -417,7 +416,7 @@ class Transactions:
                 self._ask_about(self._reader.record_at(physical_offset))
 
     def _ask_about(self, record: Record) -> None:
-        half = _handle(record)
+        half = handle_of(record)
         if half is None:
             return
         properties = dict(record.property_map)
@@ -435,19 +434,3 @@ class Transactions:
         missing = [topic for topic in TOPICS if topic not in known]
         if missing:
             self._admin.create_own_topics(missing)
-
-
-def _handle(record: Record) -> HalfMessage | None:
-    """Return the handle of a half message that was read back from the log; None if it is none."""
-    properties = record.property_map
-    try:
-        return HalfMessage(
-            properties[REAL_TOPIC],
-            int(properties[REAL_QUEUE_ID]),
-            record.msg_id,
-            properties[PRODUCER_GROUP],
-            LogicalOffset(record.queue_offset),
-            PhysicalOffset(record.physical_offset),
-        )
-    except (KeyError, ValueError):
-        return None

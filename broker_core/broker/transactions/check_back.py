@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from broker_core.broker.transactions.check_back_plan import (
     NOT_IMMUNE,
     CheckPolicy,
+    Names,
     OpenHalves,
     Step,
     Verdict,
@@ -48,7 +49,6 @@ from broker_core.codec.property_names import (
     OP_TOPIC,
     PREPARED_BY,
     PRODUCER_GROUP,
-    PROPERTY_SEPARATOR,
     REAL_TOPIC,
     TRANSACTION_CHECK_TIMES,
     TRANSACTION_ID,
@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from broker_core.broker.transactions.finish import BatchFinisher
     from broker_core.broker.transactions.tools import BatchTools
     from broker_core.codec.frames import FrameBatch
-    from broker_core.types import BatchRef
 
 Ask = Callable[["NDArray[np.int64]"], None]
 """Asks producers about half messages that were just put back, by their offsets."""
@@ -138,7 +137,7 @@ class CheckBack:
         start, end = self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)
         ops = self._listing(progress.op_offset)
         first = max(start, progress.half_offset)
-        names = _Names()
+        names = Names()
         look = _Look(now_ms, end, self._journal.end(), ops.listed)
         halves = self._open_halves(open_offsets(first, end, ops.listed), ops.listed, names)
         wanted = np.bincount(halves.producers, minlength=len(names.producers)).tolist()
@@ -176,7 +175,7 @@ class CheckBack:
         if end == first:
             return
         ops = self._listing(progress.op_offset)
-        halves = self._open_halves(open_offsets(first, end, ops.listed), ops.listed, _Names())
+        halves = self._open_halves(open_offsets(first, end, ops.listed), ops.listed, Names())
         committed = halves.offsets[halves.verdicts == Verdict.COMMITTED]
         single = halves.offsets[halves.verdicts == Verdict.UNKNOWN]
         self._finish(committed)
@@ -222,7 +221,7 @@ class CheckBack:
         return _Listing(first, end, listed, listing)
 
     def _open_halves(
-        self, offsets: NDArray[np.int64], settled: NDArray[np.int64], names: _Names
+        self, offsets: NDArray[np.int64], settled: NDArray[np.int64], names: Names
     ) -> OpenHalves:
         """Read what the plan needs to know of open half messages."""
         parts = [self._columns(frames, settled, names) for frames in self._settler.frames(offsets)]
@@ -234,7 +233,7 @@ class CheckBack:
         )
 
     def _columns(
-        self, frames: FrameBatch, settled: NDArray[np.int64], names: _Names
+        self, frames: FrameBatch, settled: NDArray[np.int64], names: Names
     ) -> tuple[NDArray[np.int64], ...]:
         """Return the columns of OpenHalves for some half messages, in its order."""
         found = locate(frames)
@@ -259,7 +258,7 @@ class CheckBack:
         )
 
     def _verdicts(
-        self, offsets: NDArray[np.int64], keys: pa.Array, names: _Names
+        self, offsets: NDArray[np.int64], keys: pa.Array, names: Names
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return what the journal says of half messages, by the attempt their keys begin with.
 
@@ -343,7 +342,7 @@ class CheckBack:
         end = self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)[1]
         if (end, self._journal.end()) == (look.half_end, look.journal_end):
             return
-        names = _Names()
+        names = Names()
         fresh = np.arange(look.half_end, end, dtype=np.int64)
         halves = self._open_halves(np.concatenate([offsets, fresh]), look.settled, names)
         steps = plan(halves, look.now_ms, self._policy, [0] * len(names.producers))
@@ -384,36 +383,6 @@ class CheckBack:
         """
         ways = (copies, self._discarded, no_copies)
         return self._settler.settle_each(offsets, ways, self._tools.settled(), guard)
-
-
-class _Names:
-    """Batches and producers that a round met, numbered in the order of their first mention."""
-
-    def __init__(self) -> None:
-        self._batches: dict[tuple[BatchRef, str], int] = {}
-        self._producers: dict[Producer, int] = {}
-
-    @property
-    def producers(self) -> list[Producer]:
-        """All producers: group, user and topic."""
-        return list(self._producers)
-
-    def batch(self, attempt: BatchAttempt) -> int:
-        """Return the number of an attempt's batch."""
-        return self._batches.setdefault((attempt.batch, attempt.user), len(self._batches))
-
-    def producers_of(self, texts: Mapping[str, pa.Array]) -> NDArray[np.int64]:
-        """Return the number of each half message's producer."""
-        columns = [texts[name].fill_null("") for name in (PRODUCER_GROUP, PREPARED_BY, REAL_TOPIC)]
-        # A property's value never holds this separator, so the three can be told apart again.
-        coded = pc.dictionary_encode(pc.binary_join_element_wise(*columns, PROPERTY_SEPARATOR))
-        numbers = np.array([self._producer(text) for text in coded.dictionary.to_pylist()])
-        found: NDArray[np.int64] = numbers.astype(np.int64)[coded.indices.to_numpy()]
-        return found
-
-    def _producer(self, text: str) -> int:
-        group, user, topic = text.split(PROPERTY_SEPARATOR)
-        return self._producers.setdefault((group, user, topic), len(self._producers))
 
 
 def _stream(attempt: BatchAttempt) -> tuple[str, str]:

@@ -18,15 +18,28 @@ All times are the broker's own: when it stored a message, not when the sender sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.codec.property_names import (
+    PREPARED_BY,
+    PRODUCER_GROUP,
+    PROPERTY_SEPARATOR,
+    REAL_TOPIC,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from broker_core.broker.transactions.asking import Producer
+    from broker_core.broker.transactions.decision_records import BatchAttempt
+    from broker_core.types import BatchRef
 
 NOT_IMMUNE = -1
 
@@ -175,3 +188,33 @@ def advance(
     half_offset = int(waiting.min(initial=end))
     needed = listing[listed >= half_offset]
     return CheckBackProgress(half_offset, int(needed.min(initial=op_end)))
+
+
+class Names:
+    """Batches and producers that a round met, numbered in the order of their first mention."""
+
+    def __init__(self) -> None:
+        self._batches: dict[tuple[BatchRef, str], int] = {}
+        self._producers: dict[Producer, int] = {}
+
+    @property
+    def producers(self) -> list[Producer]:
+        """All producers: group, user and topic."""
+        return list(self._producers)
+
+    def batch(self, attempt: BatchAttempt) -> int:
+        """Return the number of an attempt's batch."""
+        return self._batches.setdefault((attempt.batch, attempt.user), len(self._batches))
+
+    def producers_of(self, texts: Mapping[str, pa.Array]) -> NDArray[np.int64]:
+        """Return the number of each half message's producer."""
+        columns = [texts[name].fill_null("") for name in (PRODUCER_GROUP, PREPARED_BY, REAL_TOPIC)]
+        # A property's value never holds this separator, so the three can be told apart again.
+        coded = pc.dictionary_encode(pc.binary_join_element_wise(*columns, PROPERTY_SEPARATOR))
+        numbers = np.array([self._producer(text) for text in coded.dictionary.to_pylist()])
+        found: NDArray[np.int64] = numbers.astype(np.int64)[coded.indices.to_numpy()]
+        return found
+
+    def _producer(self, text: str) -> int:
+        group, user, topic = text.split(PROPERTY_SEPARATOR)
+        return self._producers.setdefault((group, user, topic), len(self._producers))

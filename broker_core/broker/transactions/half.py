@@ -47,6 +47,7 @@ from broker_core.codec.property_names import (
     HALF_TOPIC,
     NAME_VALUE_SEPARATOR,
     PREPARED_BY,
+    PRODUCER_GROUP,
     PROPERTY_SEPARATOR,
     REAL_QUEUE_ID,
     REAL_TOPIC,
@@ -56,6 +57,7 @@ from broker_core.codec.record_copy import copy_records
 from broker_core.codec.spans import Spans, gather_spans, spans_of
 from broker_core.errors import CorruptRecordError, IllegalMessageError
 from broker_core.store.log.writer import require_fitting
+from broker_core.types import HalfMessage, LogicalOffset, PhysicalOffset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from broker_core.codec.encode import EncodedRecords
     from broker_core.codec.frames import FrameBatch
     from broker_core.codec.message_batch import MessageBatch
+    from broker_core.codec.record import Record
 
 HALF_QUEUE = 0
 _GROWTH_BYTES = len(format_properties({TRANSACTION_CHECK_TIMES: "2147483647"})) + ROOM_BYTES
@@ -181,6 +184,22 @@ def _destinations(frames: FrameBatch, topic: Spans, queue: Spans) -> Destination
         names.indices.to_numpy().astype(np.int32),
         queue_ids.astype(np.int32)[numbers.indices.to_numpy()],
     )
+
+
+def handle_of(record: Record) -> HalfMessage | None:
+    """Return the handle of a half message that was read back from the log; None if it is none."""
+    properties = record.property_map
+    try:
+        return HalfMessage(
+            properties[REAL_TOPIC],
+            int(properties[REAL_QUEUE_ID]),
+            record.msg_id,
+            properties[PRODUCER_GROUP],
+            LogicalOffset(record.queue_offset),
+            PhysicalOffset(record.physical_offset),
+        )
+    except (KeyError, ValueError):
+        return None
 
 
 def put_back(frames: FrameBatch, changes: Sequence[Mapping[str, str]]) -> EncodedRecords:
