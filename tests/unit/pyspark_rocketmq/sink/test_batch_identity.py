@@ -105,9 +105,19 @@ def test_a_write_of_a_foreach_batch_without_a_batch_is_refused(connect: dict[str
     assert named.may_repeat
 
 
-@pytest.mark.parametrize("missing", ["cbo.enabled", "requireAllClusterKeysForDistribution"])
-def test_a_session_with_one_of_the_settings_is_no_streams(missing: str) -> None:
-    given = {name: value for name, value in IN_STREAM_SESSION.items() if not name.endswith(missing)}
+@pytest.mark.parametrize("value", ["true", None])
+def test_a_setting_that_users_know_does_not_hide_a_stream_s_session(value: str | None) -> None:
+    given = IN_STREAM_SESSION | {"spark.sql.cbo.enabled": value}
+
+    with pytest.raises(WriteError, match="BATCH_UNKNOWN"):
+        batch_identity(options(topic="t"), "save", given.get)
+
+
+@pytest.mark.parametrize("value", ["true", None])
+def test_a_session_without_the_setting_that_only_spark_makes_is_no_stream_s(
+    value: str | None,
+) -> None:
+    given = IN_STREAM_SESSION | {"spark.sql.requireAllClusterKeysForDistribution": value}
 
     assert not batch_identity(options(topic="t"), "save", given.get).may_repeat
 
