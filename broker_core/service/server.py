@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from broker_core.service.settings import ServiceSettings
 
 _HEAD_BYTES = 16 << 10
+IDLE_MS = 60_000
+"""Time without a call after which a connection is closed; clients connect again by themselves.
+
+Whoever reaches the port may open `grpcMaxConnections` without credentials, and so keep others out.
+"""
+HANDSHAKE_MS = 10_000
+"""Time that a new connection has for TLS and the first words of HTTP/2."""
 
 
 def anyone(context: grpc.ServicerContext) -> UserIdentity:
@@ -206,13 +213,15 @@ def version() -> str:
 
 
 def server_options(settings: ServiceSettings) -> list[tuple[str, int]]:
-    """Return gRPC's own settings: sizes of messages, number of calls, search for dead peers."""
+    """Return gRPC's own settings: sizes of messages, number of calls, idle and dead peers."""
     return [
         ("grpc.max_receive_message_length", settings.limits.request_bytes),
         ("grpc.max_send_message_length", settings.limits.reply_bytes),
         ("grpc.max_metadata_size", _HEAD_BYTES),
         ("grpc.max_concurrent_streams", settings.max_calls),
         ("grpc.max_allowed_incoming_connections", settings.max_connections),
+        ("grpc.max_connection_idle_ms", IDLE_MS),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),

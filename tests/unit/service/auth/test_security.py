@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +24,7 @@ from broker_core import (
 )
 from broker_core.api import Broker
 from broker_core.clients.grpc.options import GrpcOptions
+from broker_core.service import server
 from broker_core.service.auth.credentials import hash_secret
 from broker_core.service.main import BrokerProcess
 from broker_core.store.check.store import check
@@ -35,6 +37,8 @@ TLS = Path(__file__).resolve().parents[3] / "fixtures" / "tls"
 ADMIN = {"access_key": "admin", "secret_key": "hush"}
 WRITER = {"token": "writer.hush"}
 READER = {"token": "reader.hush"}
+HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
+"""The first words of an HTTP/2 client: the preface, and settings without any."""
 
 
 @pytest.fixture(scope="module")
@@ -288,6 +292,52 @@ def test_connections_beyond_the_limit_are_turned_away(tmp_path: Path) -> None:
         assert one.topics() == two.topics() == []
         one.close()
         two.close()
+
+
+@pytest.mark.parametrize("words", [b"", HTTP2], ids=["silent", "without a call"])
+def test_connections_that_nobody_uses_keep_no_client_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: bytes
+) -> None:
+    monkeypatch.setattr(server, "IDLE_MS", 300)
+    with served(tmp_path / "store", {"grpcMaxConnections": "2"}) as process:
+        idle = [socket.create_connection(("127.0.0.1", process.port), 30) for _ in range(2)]
+        for each in idle:
+            each.sendall(words)
+            read_to_end(each)
+
+        with open_broker(process.address) as broker:
+            assert broker.topics() == []
+
+
+def test_a_tls_connection_that_does_not_begin_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HANDSHAKE_MS", 200)
+    with served(tmp_path / "store", tls_settings()) as process:
+        read_to_end(socket.create_connection(("127.0.0.1", process.port), 30))
+
+
+def test_a_client_does_not_notice_that_its_idle_connection_was_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "IDLE_MS", 300)
+    with (
+        served(tmp_path / "store") as process,
+        open_broker(process.address, mode="rw") as broker,
+    ):
+        broker.create_topic("orders", queues=1)
+        for _ in range(3):
+            broker.append(outgoing(b"x"))
+            # Idle for as long as the client is from here on.
+            read_to_end(socket.create_connection(("127.0.0.1", process.port), 30))
+        assert broker.read("orders").num_rows == 3
+
+
+def read_to_end(connection: socket.socket) -> None:
+    """Read until the other end closes; fail if that takes too long."""
+    with connection:
+        while connection.recv(1 << 16):
+            pass
 
 
 def test_calls_beyond_the_limit_are_turned_away_and_tried_again(tmp_path: Path) -> None:
