@@ -16,9 +16,10 @@ answered "already done" (commit.py).
 A query that starts with a new checkpoint has a new query id, and so writes its batches again.
 
 **Runs.** A second write of one batch in one run is no replay. A run of a batch is named by Spark's
-application and the number of the SQL execution that the micro-batch is: every write that its
-function begins, in whatever session, has it as its root execution. Spark sets both anew for each
-micro-batch; job group, description, pool and tags are the user's to change.
+application, the time at which it began (a second attempt of a YARN application has the id of the
+first) and the number of the SQL execution that the micro-batch is: every write that its function
+begins, in whatever session, has it as its root execution. Job group, description, pool and tags are
+the user's to change.
 
 **Writes without an identity.** Threads that the function of a `foreachBatch` starts itself, and all
 of that function under Spark Connect, do not have the query's local properties. Spark runs a
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 APPLICATION_ID = "spark.app.id"
+APPLICATION_START = "spark.app.startTime"
 ROOT_EXECUTION_ID = "spark.sql.execution.root.id"
 CONNECT_OPERATION = "spark.connect.operation_id"
 STREAM_SESSION = "spark.sql.requireAllClusterKeysForDistribution"
@@ -129,7 +131,9 @@ def batch_identity(options: SinkOptions, save_id: str, properties: Properties) -
 def run_of(properties: Properties) -> str:
     """Return the name of this run of a micro-batch, or of this save; empty if it has none."""
     application, root = properties(APPLICATION_ID), properties(ROOT_EXECUTION_ID)
-    return f"{application}/{root}" if application and root else ""
+    if not application or not root:
+        return ""
+    return "/".join(filter(None, (application, properties(APPLICATION_START), root)))
 
 
 def is_stream_session(properties: Properties) -> bool:

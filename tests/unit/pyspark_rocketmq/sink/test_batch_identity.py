@@ -153,10 +153,12 @@ def test_nothing_that_the_user_may_set_or_clear_names_the_run(name: str) -> None
 def test_each_run_of_a_batch_has_another_name() -> None:
     again = IN_STREAM | {"spark.sql.execution.root.id": "8"}
     elsewhere = IN_STREAM | {"spark.app.id": "app-2"}
+    attempts = [IN_STREAM | {"spark.app.startTime": time} for time in ("1795026959047", "8")]
 
-    found = {run_of(given.get) for given in (IN_STREAM, again, elsewhere)}
+    found = {run_of(given.get) for given in (IN_STREAM, again, elsewhere, *attempts)}
 
-    assert len(found) == 3
+    assert len(found) == 5
+    assert "app-1/1795026959047/7" in found
     assert run_of(NOTHING.get) == ""
 
 
