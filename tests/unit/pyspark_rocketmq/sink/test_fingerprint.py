@@ -235,6 +235,17 @@ def test_beside_the_offsets_the_number_of_rows_and_their_topics_count(
     assert former[0] == of_other[0]
 
 
+def test_a_first_batch_is_told_by_its_start_and_by_its_number_of_rows(tmp_path: Path) -> None:
+    first, entry = BatchRef(BATCH.owner, "", 0), log_offsets(tmp_path) / "offsets" / "0"
+    found = []
+    for start in (0, 5):
+        entry.write_text(f'v1\n{{}}\n{{"t":5,"@start":{{"t":{start}}}}}')
+        found += [fingerprint(options(str(tmp_path)), first, [RowSum(rows)]) for rows in (0, 5)]
+
+    assert len(set(found)) == 4
+    assert all(each.startswith("2o:") for each in found)
+
+
 def test_a_copy_of_a_checkpoint_has_other_fingerprints(tmp_path: Path) -> None:
     places = [log_offsets(tmp_path / name) for name in ("one", "copy")]
 
