@@ -10,10 +10,13 @@ the secret itself. A client gives name and secret as accessKey and secretKey, or
 pattern with `*`. They are asked for in auth/method_rules.py.
 
 The file is read again when it has changed, and looked at once a second at most. If it can't be read
-that is logged, and the last good one stays in force. Secrets are compared in constant time, and are
-neither kept nor shown. A secret that was right is remembered by a keyed hash of it, for scrypt is
-slow on purpose. Because it is slow, and takes 16 MiB, one is computed at a time and few callers
-wait for it; others are refused at once and may try again. A caller that is remembered never waits.
+that is logged, the last good one stays in force, and it is tried again at every look: what hindered
+it, as a mode or too many open files, may be over without a trace in the file.
+
+Secrets are compared in constant time, and are neither kept nor shown. A secret that was right is
+remembered by a keyed hash of it, for scrypt is slow on purpose. Because it is slow, and takes 16
+MiB, one is computed at a time and few callers wait for it; others are refused at once and may try
+again. A caller that is remembered never waits.
 """
 
 from __future__ import annotations
@@ -142,6 +145,9 @@ class Credentials:
         self._hashing = threading.Lock()
         self._looked_s = monotonic()
         self._stamp = _stamp(path)
+        """That of the file in force: taken before it was read, so a change meanwhile is seen."""
+        self._kept_for = ""
+        """Why the file that is there now is not in force; said once."""
         self._users = self._read()
 
     def identify(self, context: grpc.ServicerContext) -> UserIdentity:
@@ -233,12 +239,14 @@ class Credentials:
             stamp = _stamp(self._path)
             if stamp == self._stamp:
                 return
-            self._stamp = stamp
             try:
                 self._users = self._read()
             except ConfigError as error:
-                log.warning("event=credentials_kept error=%s", error)
+                if str(error) != self._kept_for:
+                    log.warning("event=credentials_kept error=%s", error)
+                self._kept_for = str(error)
             else:
+                self._stamp, self._kept_for = stamp, ""
                 log.info("event=credentials_read users=%d", len(self._users))
                 # What is remembered is bounded by the number of users.
                 for name in self._known.keys() - self._users.keys():
@@ -285,9 +293,10 @@ def _raw(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _stamp(path: Path) -> tuple[int, ...] | None:
     try:
         found = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    # The time of the last change of the inode, too: unlike the other time, nobody can set it back.
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

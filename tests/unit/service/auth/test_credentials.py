@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,54 @@ def test_a_changed_file_is_in_force_soon(tmp_path: Path, caplog: pytest.LogCaptu
     now[0] = 4.0
     assert credentials.check("batch-job", "hush").name == "batch-job"
     assert "event=credentials_kept" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "trouble", [PermissionError(13, "denied"), OSError(24, "too many open files")], ids=str
+)
+def test_a_file_that_could_not_be_read_for_a_while_is_in_force_soon_after(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    trouble: OSError,
+) -> None:
+    now = [0.0]
+    path = tmp_path / "credentials.json"
+    path.write_text(document(), "utf-8")
+    credentials = Credentials(path, monotonic=lambda: now[0])
+    credentials.check("etl", "hush")
+    path.write_text(document("batch-job"), "utf-8")
+
+    def fail(path: Path, *arguments: Any) -> str:
+        raise trouble
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_text", fail)
+        for now[0] in (2.0, 4.0, 6.0):
+            assert credentials.check("etl", "hush").name == "etl"
+    now[0] = 8.0
+
+    with pytest.raises(AuthenticationError):
+        credentials.check("etl", "hush")
+    with pytest.raises(AuthenticationError):
+        credentials.check_again("etl", "hush")
+    assert caplog.text.count("event=credentials_kept") == 1
+
+
+def test_a_change_is_seen_whatever_time_the_file_is_given(tmp_path: Path) -> None:
+    now = [0.0]
+    path = tmp_path / "credentials.json"
+    path.write_text(document("one"), "utf-8")
+    before = path.stat()
+    credentials = Credentials(path, monotonic=lambda: now[0])
+    while path.stat().st_ctime_ns == before.st_ctime_ns:  # a file system's clock has ticks
+        path.write_text(document("two"), "utf-8")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    now[0] = 2.0
+
+    with pytest.raises(AuthenticationError):
+        credentials.check("one", "hush")
+    assert credentials.check("two", "hush").name == "two"
 
 
 def test_a_secret_that_was_changed_is_not_right_any_more(tmp_path: Path) -> None:
