@@ -331,7 +331,7 @@ class EmbeddedBroker(Closing):
 
         self.reader.refresh()
         self.catalog.config(topic)
-        return as_table(find_by_key(self.reader, topic, key, limit), self.reader)
+        return as_table(list(find_by_key(self.reader, topic, key, limit)), self.reader)
 
     def message(self, message_id: str) -> pa.Table:
         """Return the message with a unique or offset id, one row."""

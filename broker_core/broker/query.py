@@ -6,6 +6,7 @@ kinds of message id look alike, so an id is tried as an offset id first, then as
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +36,7 @@ from broker_core.errors import (
 from broker_core.store.index.file import key_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from broker_core.codec.record import Record
     from broker_core.store.reader import StoreReader
@@ -44,8 +45,8 @@ _APACHE_UNIQUE_LIMIT = 32
 _TAG_PREFIX = "T#"
 
 
-def find_by_key(reader: StoreReader, topic: str, key: str, limit: int) -> list[Record]:
-    """Return messages of a topic with a key or unique key, by physical offset.
+def find_by_key(reader: StoreReader, topic: str, key: str, limit: int) -> Iterator[Record]:
+    """Return messages of a topic with a key or unique key, by physical offset, read one by one.
 
     Up to 64 it answers as an Apache broker does: the limit counts candidates of equal hash, the
     newest first, and only what the index files hold is found. A higher limit asks for all there
@@ -56,16 +57,26 @@ def find_by_key(reader: StoreReader, topic: str, key: str, limit: int) -> list[R
         raise RequestError(message)
     is_complete = limit > DEFAULT_QUERY_LIMIT
     unique_limit = limit if is_complete else min(limit, _APACHE_UNIQUE_LIMIT)
-    found = []
     candidates = reader.lookup(topic, key, limit, is_complete=is_complete)
-    for number, physical_offset in enumerate(candidates):
+    by_offset = sorted(enumerate(candidates), key=itemgetter(1))
+    return _matching(reader, topic, key, by_offset, unique_limit)
+
+
+def _matching(
+    reader: StoreReader,
+    topic: str,
+    key: str,
+    candidates: Sequence[tuple[int, int]],
+    unique_limit: int,
+) -> Iterator[Record]:
+    """Yield the records with a key among candidates: (number, physical offset)."""
+    for number, physical_offset in candidates:
         record = _indexed_record(reader, topic, key, physical_offset)
         if record.topic != topic:
             continue
         is_unique = record.property_map.get(UNIQ_KEY) == key
         if key in _keys(record) or (is_unique and number < unique_limit):
-            found.append(record)
-    return sorted(found, key=lambda record: record.physical_offset)
+            yield record
 
 
 def find_by_id(reader: StoreReader, topics: Sequence[str], message_id: str) -> Record:
@@ -79,9 +90,9 @@ def find_by_id(reader: StoreReader, topics: Sequence[str], message_id: str) -> R
         return record
     for topic in sorted(topics, key=_plainness):
         found = find_by_key(reader, topic, message_id, DEFAULT_QUERY_LIMIT)
-        copies = [each for each in found if each.property_map.get(UNIQ_KEY) == message_id]
-        if copies:
-            return copies[0]
+        for each in found:
+            if each.property_map.get(UNIQ_KEY) == message_id:
+                return each
     message = (
         f"No message with id {message_id} is there: it is neither a unique id nor the offset id of "
         f"a record that the store still has."

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from broker_core.wire.core.frames import join_packed, pack_columns, pack_frames
 if TYPE_CHECKING:
     from broker_core.broker.broker import EmbeddedBroker
     from broker_core.codec.frames import FrameBatch
+    from broker_core.codec.record import Record
     from broker_core.service.broker_pool import BrokerPool
     from broker_core.service.core.rpc import Call
     from broker_core.types import TopicInfo
@@ -35,6 +36,8 @@ MOST_ROWS = 1 << 20
 LONGEST_WAIT_S = 60.0
 COLUMNS_AHEAD = 4
 """Chunks' worth of records that are decoded at a time: columns are smaller than records."""
+_RECORD_BYTES = 1024
+"""What a single record takes in memory beside its body."""
 FOLLOW_PAUSE_S = 0.005
 """A follower gets at most one reply every 5 ms, with all that arrived since the last one. Under
 load the slowest hundredth of messages then takes 0.7 of the time that it took without."""
@@ -204,15 +207,18 @@ class ReadHandlers:
         return min(batch_bytes, limit) if batch_bytes > 0 else limit
 
     def query(self, request: pb.Query, call: Call) -> Iterator[bytes]:
-        """Yield the messages with a key, in chunks."""
+        """Yield the messages with a key, in chunks, each of which is read when it is sent.
+
+        There may be any number of them: Spark asks for all messages with a key.
+        """
         if request.limit < 1:
             message = f"A query's limit is {request.limit}; give 1 or more."
             raise RequestError(message)
         with self._pool.broker() as broker:
             broker.describe(request.topic)
             found = find_by_key(broker.reader, request.topic, request.key, request.limit)
-            frames = as_frames(found, broker.reader)
-        yield from self._packed(frames)
+            for records in _in_parts(found, self._limits.chunk_bytes):
+                yield from self._packed(as_frames(records, broker.reader))
 
     def message(self, request: pb.MessageId, call: Call) -> Iterator[bytes]:
         """Yield the message with an id; raise MessageNotFoundError if the caller can't read it."""
@@ -250,6 +256,19 @@ def filter_of(given: pb.Filter) -> MessageFilter | None:
     if kind is None:
         return None
     return MessageFilter.of(**{kind: getattr(given, kind)})
+
+
+def _in_parts(records: Iterable[Record], most_bytes: int) -> Iterator[list[Record]]:
+    """Yield records in lists of about `most_bytes`; one that is empty if there are none."""
+    held: list[Record] = []
+    held_bytes = 0
+    for record in records:
+        if held_bytes >= most_bytes:
+            yield held
+            held, held_bytes = [], 0
+        held.append(record)
+        held_bytes += len(record.body) + _RECORD_BYTES
+    yield held
 
 
 def _known_offsets(broker: EmbeddedBroker, request: pb.Await) -> dict[int, int]:

@@ -9,13 +9,18 @@ from typing import cast
 
 import pytest
 
+from broker_core.broker.query import as_frames
+from broker_core.codec.frames import FrameBatch
+from broker_core.codec.record import Record
 from broker_core.errors import OffsetRangeError, RequestError
 from broker_core.service import arrival_notifier
 from broker_core.service.arrival_notifier import ArrivalNotifier, ArrivedRecords
 from broker_core.service.auth.user_rights import ANYONE
 from broker_core.service.broker_pool import BrokerPool
+from broker_core.service.core import read
 from broker_core.service.core.read import ReadHandlers
 from broker_core.service.core.rpc import Call
+from broker_core.store.reader import StoreReader
 from broker_core.store.settings import StoreSettings
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core.frames import unpack
@@ -157,6 +162,39 @@ def test_only_queues_of_the_topic_are_awaited_and_each_once(
 
     with pytest.raises(RequestError, match=f"{len(named)} queues of topic t .* but it has 2"):
         reading.wait(pb.Await(topic="t", queues=queues), cast("Call", Follower()))
+
+
+def test_messages_with_a_key_are_read_as_they_are_sent(
+    pool: BrokerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pool.broker() as broker:
+        for number in range(50):
+            broker.send("t", b"%04d" % number * 250, keys="k", queue_id=0)
+    made: list[int] = []
+
+    def counted(records: Sequence[Record], reader: StoreReader) -> FrameBatch:
+        made.append(len(records))
+        return as_frames(records, reader)
+
+    monkeypatch.setattr(read, "as_frames", counted)
+    reading = ReadHandlers(pool, Limits(4096, 4096, 1 << 20))
+    wanted = pb.Query(topic="t", key="k", limit=2**31 - 1)
+    chunks = reading.query(wanted, cast("Call", Follower()))
+
+    first = unpack(next(chunks))
+    assert sum(made) < 5
+    rest = [unpack(chunk) for chunk in chunks]
+    assert [at for chunk in (first, *rest) for at in chunk.offsets.tolist()] == list(range(50))
+    assert sum(made) == 50
+    assert max(made) < 5
+
+
+def test_a_key_that_no_message_has_is_answered_with_none(pool: BrokerPool) -> None:
+    reading = ReadHandlers(pool, Limits(4096, 4096, 1 << 20))
+
+    [chunk] = reading.query(pb.Query(topic="t", key="k", limit=64), cast("Call", Follower()))
+
+    assert not len(unpack(chunk).sizes)
 
 
 def test_only_the_last_pieces_of_followed_queues_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
