@@ -86,6 +86,7 @@ class StoreSettings:
     transaction_timeout_ms: int = 6_000
     transaction_check_max: int = 15
     transaction_check_interval_ms: int = 30_000
+    transaction_batch_timeout_ms: int = 259_200_000
     batch_decision_reserved_hours: int = 720
     batch_decision_carry_max: int = 100_000
     file_reserved_hours: int = 72
@@ -343,6 +344,7 @@ _OPTIONS: Mapping[str, _Option] = {
     "transactionTimeOut": _number("transaction_timeout_ms", 0, 1 << 40, 6_000),
     "transactionCheckMax": _number("transaction_check_max", 0, 1 << 31, 15),
     "transactionCheckInterval": _number("transaction_check_interval_ms", 1, 1 << 40, 30_000),
+    "transactionBatchTimeOut": _number("transaction_batch_timeout_ms", 0, 1 << 40, 259_200_000),
     "batchDecisionReservedTime": _number("batch_decision_reserved_hours", 0, 1 << 31, 720),
     "batchDecisionCarryMax": _number("batch_decision_carry_max", 0, 1 << 31, 100_000),
     "fileReservedTime": _number("file_reserved_hours", 0, 1 << 31, 72),

@@ -71,9 +71,15 @@ from tests.model.state import (
 )
 
 TICK_MS = 45 * 60_000
+BATCH_PATIENCE_MS = 3_600_000
 """Longer than an interval; twice as long is more than the patience with a batch (an hour, and two
 intervals), three times more than messages are kept (two hours)."""
-CONFIG = {**SMALL_FILES, "transactionCheckMax": MAX_CHECKS, "fileReservedTime": 2}
+CONFIG = {
+    **SMALL_FILES,
+    "transactionCheckMax": MAX_CHECKS,
+    "transactionBatchTimeOut": BATCH_PATIENCE_MS,
+    "fileReservedTime": 2,
+}
 NAMES = ("", "alice", "mallory")
 TOPIC, FILLER, GROUP = "t", "filler", "g"
 

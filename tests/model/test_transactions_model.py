@@ -20,7 +20,7 @@ from broker_core.errors import BatchConflictError, BatchGapError
 from broker_core.types import BatchRef, PhysicalOffset
 from tests.model import scenes, services
 from tests.model.explore import Exploration, Scene, explore
-from tests.model.replay import TICK_MS
+from tests.model.replay import BATCH_PATIENCE_MS, TICK_MS
 from tests.model.scenes import BOTH, Sizes
 from tests.model.seeds import SEEDS
 from tests.model.state import (
@@ -182,7 +182,9 @@ def planned(state: State, action: Action) -> services.Steps:
         [half.user for _, half in open_halves],
     ]
     halves = check_back_plan.OpenHalves(*(np.array(each, dtype=np.int64) for each in columns))
-    policy = check_back_plan.CheckPolicy(max_checks=MAX_CHECKS, reserved_ms=2 * 3_600_000)
+    policy = check_back_plan.CheckPolicy(
+        max_checks=MAX_CHECKS, reserved_ms=2 * 3_600_000, batch_patience_ms=BATCH_PATIENCE_MS
+    )
     room = [int(user in action.listening) * 100 for user in range(3)]
     steps = check_back_plan.plan(halves, now_ms, policy, room)
     return tuple(zip(columns[0], steps.tolist(), strict=True))

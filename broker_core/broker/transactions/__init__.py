@@ -67,7 +67,7 @@ Roll back. BatchCommits.abort settles half messages without copies, if the batch
 Give up. Half messages that no receipt names (a task that died, the loser of a race) stay invisible
 and open. check_back.CheckBack.round finds them. It finishes a decision that names them, rolls them
 back if their batch was decided without them, and gives them up, with a copy in the discard topic,
-an hour and fifteen checks after they were prepared if their batch was never decided. Half messages
+when nothing was prepared for their batch for three days (`transactionBatchTimeOut`). Half messages
 of single transactions (api.Transactions.prepare, producer.py) are asked about instead.
 
 The lock. Messages are encoded, blocks packed, copies and ops made without it. StoreWriter.append

@@ -19,6 +19,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from itertools import count
+from threading import Event
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +29,7 @@ from broker_core.broker.delay.delivery import DelayedDelivery
 from broker_core.broker.transactions.asking import Asking, OwnListeners
 from broker_core.broker.transactions.check_back import CheckBack
 from broker_core.broker.transactions.check_back_plan import CheckPolicy
-from broker_core.broker.transactions.check_back_progress import read_progress
+from broker_core.broker.transactions.check_back_progress import heal_progress, read_progress
 from broker_core.broker.transactions.commit import BatchCommits
 from broker_core.broker.transactions.decision_lookup import DecisionLookup
 from broker_core.broker.transactions.decision_retention import DecisionRetention
@@ -143,6 +144,7 @@ class Transactions:
         self._unique_ids = UniqueIds()
         self._turns = count()
         self._delivery = DelayedDelivery(reader, writer, catalog, self._tools.journal, clock_ms)
+        self._is_healed = Event()  # shared by all views
         self._last_round_ms: int | None = None
         self._last_delivery_ms: int | None = None
 
@@ -402,6 +404,7 @@ class Transactions:
             interval_ms=settings.transaction_check_interval_ms,
             max_checks=settings.transaction_check_max,
             reserved_ms=settings.file_reserved_hours * 3_600_000,
+            batch_patience_ms=settings.transaction_batch_timeout_ms,
         )
         return CheckBack(self._tools, self._finisher, policy, self._ask, self._rooms)
 
@@ -434,3 +437,7 @@ class Transactions:
         missing = [topic for topic in TOPICS if topic not in known]
         if missing:
             self._admin.create_own_topics(missing)
+        if not self._is_healed.is_set():
+            # Once, and before the half queue grows to where a wrong one would be believed.
+            heal_progress(self._reader, self._writer, self._clock_ms())
+            self._is_healed.set()

@@ -71,7 +71,7 @@ class CheckPolicy:
     interval_ms: int = 30_000
     max_checks: int = 15
     reserved_ms: int = 72 * 3_600_000
-    batch_patience_ms: int = 3_600_000
+    batch_patience_ms: int = 72 * 3_600_000
 
 
 @dataclass(frozen=True)

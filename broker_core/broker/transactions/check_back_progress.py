@@ -28,14 +28,30 @@ def read_progress(reader: StoreReader) -> CheckBackProgress:
     A progress behind the end of its queue is damage: it is told and not believed, for everything
     before it would count as settled.
     """
+    saved = _saved(reader)
+    is_half = _is_believable(reader, HALF_TOPIC, HALF_QUEUE, saved.half_offset)
+    is_op = _is_believable(reader, OP_TOPIC, OP_QUEUE, saved.op_offset)
+    return saved if is_half and is_op else CheckBackProgress(0, 0)
+
+
+def heal_progress(reader: StoreReader, writer: StoreWriter, now_ms: int) -> None:
+    """Write a progress that is not believed as 0: queues that grow must not make it true."""
+    if read_progress(reader) == _saved(reader):
+        return
+    with writer.turn("heal the progress of check-back"):
+        reader.refresh()
+        found = read_progress(reader)
+        if found != _saved(reader):
+            save_progress(reader, writer, found, now_ms)
+
+
+def _saved(reader: StoreReader) -> CheckBackProgress:
+    """Return the progress as the file has it."""
     offsets = consumer_offsets_file(reader.root).table()
-    found = [
-        _believable(reader, topic, queue_id, offsets.of(TRANSACTION_GROUP, topic).get(queue_id, 0))
-        for topic, queue_id in ((HALF_TOPIC, HALF_QUEUE), (OP_TOPIC, OP_QUEUE))
-    ]
-    if None in found:
-        return CheckBackProgress(0, 0)
-    return CheckBackProgress(*(offset for offset in found if offset is not None))
+    return CheckBackProgress(
+        offsets.of(TRANSACTION_GROUP, HALF_TOPIC).get(HALF_QUEUE, 0),
+        offsets.of(TRANSACTION_GROUP, OP_TOPIC).get(OP_QUEUE, 0),
+    )
 
 
 def save_progress(
@@ -52,11 +68,11 @@ def save_progress(
         file.save(parts.files, offsets, now_ms)
 
 
-def _believable(reader: StoreReader, topic: str, queue_id: int, offset: int) -> int | None:
-    """Return an offset of check-back if its queue has it, else None."""
+def _is_believable(reader: StoreReader, topic: str, queue_id: int, offset: int) -> bool:
+    """Tell whether a queue has an offset of check-back."""
     end = reader.queue_range(topic, queue_id)[1]
     if 0 <= offset <= end:
-        return offset
+        return True
     log.warning(
         "event=check_back_progress_ignored topic=%s offset=%d queue_end=%d file=%s",
         topic,
@@ -64,4 +80,4 @@ def _believable(reader: StoreReader, topic: str, queue_id: int, offset: int) -> 
         end,
         CONSUMER_OFFSETS_FILE,
     )
-    return None
+    return False

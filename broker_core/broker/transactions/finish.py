@@ -42,10 +42,13 @@ class BatchFinisher:
         self._journal = tools.journal
         self._settler = tools.settler
 
-    def finish(self, found: LoggedDecision, *, flush: str | None = None) -> None:
+    def finish(
+        self, found: LoggedDecision, *, flush: str | None = None, is_owner: bool = True
+    ) -> None:
         """Make all that a decision names visible, as far as it is not, and note that it is done.
 
-        BatchLostError, once, if some of its half messages are gone.
+        BatchLostError if some of its half messages are gone: once, and to the owner of the batch.
+        Others make visible what is left, and leave the loss to be told.
         """
         decision = found.decision
         while not self._is_done(decision):
@@ -56,7 +59,7 @@ class BatchFinisher:
             gone = left < self._reader.queue_range(HALF_TOPIC, HALF_QUEUE)[0]
             try:
                 if gone.any():
-                    self._lose(decision, left[~gone], int(gone.sum()), found, flush)
+                    self._lose(found, left[~gone], int(gone.sum()), flush, is_owner=is_owner)
                 if not len(left):
                     self._settler.settle(
                         self._settler.settlement(left),
@@ -79,7 +82,7 @@ class BatchFinisher:
         wrong with the disk or the lock is raised: it is wrong for all, and may be over soon.
         """
         try:
-            self.finish(found)
+            self.finish(found, is_owner=False)
         except Exception as error:
             is_of_all = isinstance(error, OSError | StorageError)
             if is_of_all and not isinstance(error, CorruptRecordError):
@@ -108,19 +111,23 @@ class BatchFinisher:
 
     def _lose(
         self,
-        decision: Decision,
+        found: LoggedDecision,
         left: NDArray[np.int64],
         gone: int,
-        found: LoggedDecision,
         flush: str | None,
+        *,
+        is_owner: bool,
     ) -> NoReturn:
-        """Make visible what is left of a decision, note that it is done, and tell the loss."""
+        """Make visible what is left of a decision and tell the loss; to its owner it is done."""
+        decision = found.decision
         settled = self._tools.settled()
         if len(left):
             copied = self._settler.copied(left, found.physical_offset)
+            # With one more to come it is never done.
+            count = len(left) + (not is_owner)
             with closing(self._settler.commits(left, copied)) as settlements:
-                self.complete(decision, settlements, len(left), settled, flush)
-        else:
+                self.complete(decision, settlements, count, settled, flush)
+        elif is_owner:
             nothing = self._settler.settlement(left)
             done = self.done_if(decision, is_done=True)
             self._settler.settle(nothing, settled, after=done, flush=flush)

@@ -20,7 +20,7 @@ from broker_core.broker.transactions.check_back_plan import (
 pytestmark = pytest.mark.usefixtures("either_way")
 
 NOW = 1_000_000_000
-POLICY = CheckPolicy()
+POLICY = CheckPolicy(batch_patience_ms=3_600_000)
 
 
 class Half(NamedTuple):

@@ -42,6 +42,7 @@ from broker_core.types import (
     Prepared,
     Receipt,
 )
+from tests.kit.retention import LARGE_FILES, open_with
 from tests.kit.transactions import (
     FILE_BYTES,
     START_MS,
@@ -520,6 +521,48 @@ def test_a_progress_beyond_the_queue_is_not_believed(
     assert "event=check_back_progress_ignored" in caplog.text
 
 
+def test_a_progress_that_was_not_believed_never_is(tmp_path: Path) -> None:
+    """After a loss of power the file may be newer than the queues, which then grow again."""
+    with open_store(tmp_path / "store") as broker:
+        broker.create_topic("orders", queues=1)
+        broker.transactions.prepare("orders", b"first", group="g")
+    put_check_back_progress(tmp_path / "store", 3)
+    with open_store(tmp_path / "store") as broker:
+        halves = [broker.transactions.prepare("orders", b"row", group="g") for _ in range(4)]
+        for half in halves:
+            broker.transactions.end(half, COMMIT)
+
+        assert visible(broker, "orders") == [b"row"] * 4
+
+
+@pytest.mark.parametrize("minutes", [70, 3 * 24 * 60])
+def test_a_batch_may_be_silent_for_long(
+    broker: EmbeddedBroker, clock: ManualClock, alice: Transactions, minutes: int
+) -> None:
+    first = prepare(alice, BATCH, 1, b"first")
+    for _ in range(20):
+        clock.advance(minutes * 60_000 // 20)
+        broker.transactions.check_back()
+
+    assert not alice.commit_batch(BATCH, [first, prepare(alice, BATCH, 2, b"last")]).is_repeat
+    assert visible(broker, "orders") == [b"first", b"last"]
+
+
+@pytest.mark.parametrize("hours", [1, 100])
+def test_the_patience_with_a_batch_can_be_set(tmp_path: Path, hours: int) -> None:
+    clock, settings = ManualClock(), {"transactionBatchTimeOut": hours * 3_600_000}
+    with open_with(tmp_path / "store", clock, {**LARGE_FILES, **settings}) as broker:
+        broker.create_topic("orders", queues=1)
+        receipt = prepare(broker.transactions, BATCH, 1, b"row")
+        clock.advance(hours * 3_600_000)
+        assert broker.transactions.check_back().given_up == 0
+        clock.advance(16 * 30_000)
+        assert broker.transactions.check_back().given_up == 1
+
+        with pytest.raises(IllegalTransitionError):
+            broker.transactions.commit_batch(BATCH, [receipt])
+
+
 @pytest.mark.parametrize("born_ms", [0, START_MS - 7_200_000, START_MS + 7_200_000, 1 << 31])
 @pytest.mark.parametrize("minutes", [1, 70, 3 * 24 * 60])
 def test_a_batch_is_given_up_by_the_brokers_clock_alone(
@@ -555,8 +598,9 @@ def test_retention_finishes_what_is_decided(broker: EmbeddedBroker, alice: Trans
     assert not alice.commit_batch(NEXT, [prepare(alice, NEXT, 2, b"next")]).is_repeat
 
 
+@pytest.mark.parametrize("before", ["nothing", "check-back", "retention"])
 def test_a_loss_is_told_once_and_the_query_goes_on(
-    broker: EmbeddedBroker, alice: Transactions
+    broker: EmbeddedBroker, alice: Transactions, before: str
 ) -> None:
     receipt = prepare(alice, BATCH, 1, b"row")
     broker.send("mal", b"x" * (FILE_BYTES * 3 // 4))
@@ -564,6 +608,11 @@ def test_a_loss_is_told_once_and_the_query_goes_on(
     broker.delete_before(FILE_BYTES)
     journal(broker, Decision(BATCH, "r", ((0, receipt.count),), user="alice"))
     following = prepare(alice, NEXT, 2, b"next")
+    if before == "check-back":
+        broker.transactions.check_back()
+    elif before == "retention":
+        # Whoever else comes first tells the log alone.
+        broker.transactions.keep_decisions(2 * FILE_BYTES, is_locked=False)
 
     with pytest.raises(BatchLostError, match=r"batch 5 .* 1 of its 1 half messages"):
         alice.commit_batch(NEXT, [following])
