@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,10 @@ HEALTH_SERVICE = "grpc.health.v1.Health"
 MOST_CHECKS = 8
 MOST_WATCHES = 8
 """Calls of each kind under way at once, of all callers together; those beyond are refused."""
+_TOO_MANY = (
+    f"Too many health calls are open: {MOST_CHECKS} checks and {MOST_WATCHES} watches are the "
+    f"limit, of all callers together. Watch over fewer connections, or check instead."
+)
 _STALL_S = 2.0
 _KNOWN = frozenset({"", SERVICE})
 _SERVICE_FIELD = 0x0A  # field 1, length-delimited
@@ -51,8 +56,11 @@ class HealthHandler(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has n
 
     Its callers need no credentials, so nothing that they do may cost the broker's callers a thread
     or a place among `grpcMaxCalls`. A thread is there for each call that is let in, and one more
-    for refusing the others. gRPC is told that both methods take a stream of requests: else it would
-    wait for a request that never comes, for ever. Here such a call is ended after 2 s.
+    for refusing the others. A slot is taken in the thread, not in `service`: when the server is
+    full gRPC refuses a call after that, and nobody would give the slot back.
+
+    gRPC is told that both methods take a stream of requests: else it would wait for a request that
+    never comes, for ever. Here such a call is ended after 2 s.
     """
 
     def __init__(self, pool: BrokerPool) -> None:
@@ -67,21 +75,11 @@ class HealthHandler(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has n
             "Check": grpc.stream_unary_rpc_method_handler(self._own(self._check)),
             "Watch": grpc.stream_stream_rpc_method_handler(self._own(self._watch)),
         }
-        self._refusal = grpc.stream_unary_rpc_method_handler(self._own(_refuse))
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Return what answers a call: the method's handler, or a refusal where too many are open.
-
-        Called before a thread is taken. The handler gives the slot back.
-        """
+        """Return the handler of a method of this service, None for any other."""
         _, service, method = (*details.method.split("/"), "", "")[:3]
-        if service != HEALTH_SERVICE or method not in self._handlers:
-            return None
-        try:
-            self._slots[method].take(ANYONE)
-        except UnavailableError:
-            return self._refusal
-        return self._handlers[method]
+        return self._handlers.get(method) if service == HEALTH_SERVICE else None
 
     def start(self) -> None:
         """Begin to end calls whose request does not come."""
@@ -110,20 +108,29 @@ class HealthHandler(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has n
         with self._stalls.watching(context.cancel):
             return next(requests, b"")
 
-    def _check(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+    @contextmanager
+    def _slot(self, method: str, context: grpc.ServicerContext) -> Iterator[None]:
+        """Hold a slot over a block; end the call if none is left."""
+        slots = self._slots[method]
         try:
-            status = self._status(self._request(requests, context))
+            slots.take(ANYONE)
+        except UnavailableError:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _TOO_MANY)
+        try:
+            yield
         finally:
-            self._slots["Check"].give(ANYONE)
+            slots.give(ANYONE)
+
+    def _check(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        with self._slot("Check", context):
+            status = self._status(self._request(requests, context))
         if status is Status.SERVICE_UNKNOWN:
             context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
         return response(status)
 
     def _watch(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        try:
+        with self._slot("Watch", context):
             yield from self._changes(self._request(requests, context), context)
-        finally:
-            self._slots["Watch"].give(ANYONE)
 
     def _changes(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         told = None
@@ -152,15 +159,6 @@ class _Uncounted(ThreadPoolExecutor):
         done: Future[Any] = Future()
         done.set_result(None)
         return done
-
-
-def _refuse(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-    message = (
-        f"Too many health calls are open: {MOST_CHECKS} checks and {MOST_WATCHES} watches are the "
-        f"limit, of all callers together. Watch over fewer connections, or check instead."
-    )
-    context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
-    raise AssertionError("abort raises")
 
 
 def requested_service(request: bytes) -> str:

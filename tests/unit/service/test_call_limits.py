@@ -124,6 +124,35 @@ def test_health_calls_take_no_thread_of_the_brokers_calls(
     wait_until(lambda: slots.held == 0, "slots given back")
 
 
+@pytest.mark.parametrize("method", ["Check", "Watch"])
+def test_health_calls_that_a_full_server_refuses_take_no_slot(tmp_path: Path, method: str) -> None:
+    with (
+        served(tmp_path / "store", {"grpcMaxCalls": "1"}) as process,
+        raw_channel(process) as other,
+        raw_channel(process) as raw,
+    ):
+        limits = process.server.limits
+        silent = RawCall(other, f"/{SERVICE}/Hello", None)
+        wait_until(lambda: limits.calls.held == 1, "a full server")
+        for _ in range(2 * health.MOST_CHECKS):
+            refused = RawCall(raw, f"/{HEALTH_SERVICE}/{method}", None, b"")
+            assert refused.replies.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            refused.end()
+        silent.end()
+        wait_until(lambda: first_reply(raw, method) == b"\x08\x01", "an answer")
+
+
+def first_reply(raw: grpc.Channel, method: str) -> bytes | None:
+    """The first reply of a health call, None if it is refused."""
+    call = RawCall(raw, f"/{HEALTH_SERVICE}/{method}", None, b"")
+    try:
+        return bytes(next(call.replies))
+    except grpc.RpcError:
+        return None
+    finally:
+        call.end()
+
+
 def test_all_users_together_leave_threads_to_calls_that_do_not_wait(
     tmp_path: Path,
 ) -> None:
