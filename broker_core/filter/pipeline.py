@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from broker_core.store.queue.ext import ExtUnits
 
 _JOINED_ROWS = 1 << 18
+_WORK = (3 << 20, 3 << 30)
+"""Rows and bytes of records, times operations of the filter, that are examined without a pause:
+about 0.3 s for 2,000 comparisons by CONTAINS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,22 +229,32 @@ class Pipeline:
         """Yield the records of many batches that pass, in batches of bounded rows and bytes.
 
         Where few pass, those of several batches are joined if they share a buffer: the fixed cost
-        of a batch later on has to be small beside what was examined for it.
+        of a batch later on has to be small beside what was examined for it. Where a filter has many
+        operations, batches are examined in parts, and each part is followed by a batch, though it
+        may be empty: whoever takes them can look whether the caller still waits.
         """
         held: list[FrameBatch] = []
         examined = left = 0
-        for batch in batches:
+        for batch, is_last in self._in_parts(batches):
             if held and batch.buffer is not held[-1].buffer:
                 yield from FrameBatch.join(held).cut(most_bytes, most_rows)
                 held, examined, left = [], 0, 0
             held.append(self.select_frames(batch))
             examined += len(batch)
             left += len(held[-1])
-            if examined >= _JOINED_ROWS or 2 * left > most_rows:
+            if examined >= _JOINED_ROWS or 2 * left > most_rows or not is_last:
                 yield from FrameBatch.join(held).cut(most_bytes, most_rows)
                 held, examined, left = [], 0, 0
         if held:
             yield from FrameBatch.join(held).cut(most_bytes, most_rows)
+
+    def _in_parts(self, batches: Iterable[FrameBatch]) -> Iterator[tuple[FrameBatch, bool]]:
+        """Yield batches in parts that take a bounded time, and whether each is its batch's last."""
+        operations = max(1, self._filter.sql.operations) if self._filter.sql else 1
+        most_rows, most_bytes = (max(1, work // operations) for work in _WORK)
+        for batch in batches:
+            for part in batch.cut(most_bytes, most_rows):
+                yield part, part.next_offset == batch.next_offset
 
 
 def _size_bytes(columns: Mapping[str, pa.Array], names: tuple[str, ...]) -> int:

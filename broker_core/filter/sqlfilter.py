@@ -11,7 +11,7 @@ from broker_core.filter.sql92.columnar import Masks, evaluate, masks_of
 from broker_core.filter.sql92.parser import ParseLimits, parse
 from broker_core.filter.sql92.render import render
 from broker_core.filter.sql92.scalar import Verdict, verdicts
-from broker_core.filter.sql92.tree import property_names
+from broker_core.filter.sql92.tree import postorder, property_names
 from broker_core.filter.tag_expression import require_short
 
 if TYPE_CHECKING:
@@ -36,11 +36,12 @@ class SqlFilter:
     Attributes:
         text: The filter as written.
         properties: The properties that it mentions, sorted.
+        operations: How many operators, properties and values it has: its work for one message.
         dropped: The end of the text that is ignored, because RocketMQ's parser stops at the first
             token that can't go on: `LIKE 'e%'` in `zone LIKE 'e%'`. Empty for most filters.
     """
 
-    __slots__ = ("_root", "dropped", "properties", "text")
+    __slots__ = ("_root", "dropped", "operations", "properties", "text")
 
     def __init__(self, text: str) -> None:
         """Compile a filter.
@@ -55,6 +56,7 @@ class SqlFilter:
         self.dropped = parsed.dropped
         self._root = parsed.root
         self.properties = property_names(parsed.root)
+        self.operations = sum(1 for _ in postorder(parsed.root))
 
     def verdicts(self, messages: Sequence[Mapping[str, str]]) -> list[Verdict]:
         """Return the verdict on each message, given as its properties; every value is text.

@@ -233,6 +233,33 @@ def test_damaged_entry_is_kept_whatever_its_tag(size: int, code: int) -> None:
     assert pipeline("A").select_entries(found).tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("limit", ["rows", "bytes"])
+def test_a_filter_of_many_operations_pauses_after_a_bounded_part_of_a_batch(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """It does so also where nothing passes: the caller may have gone."""
+    sql = SqlFilter(" OR ".join(f"b CONTAINS 'x{number}y'" for number in range(100)))
+    whole = frames(*[{"b": "x7y" if row == 33 else "no"} for row in range(100)])
+    row_bytes = int(whole.sizes[0])
+    rows, most_bytes = (10, 1 << 30) if limit == "rows" else (1000, 10 * row_bytes)
+    monkeypatch.setattr(
+        "broker_core.filter.pipeline._WORK",
+        (rows * sql.operations, (most_bytes + 1) * sql.operations),
+    )
+    pipeline = Pipeline(MessageFilter(sql=sql))
+
+    taken = [
+        (pipeline.count.sql.examined, batch.offsets.tolist(), batch.next_offset)
+        for batch in pipeline.survivors([whole, whole], 1000, 1 << 20)
+    ]
+
+    examined = [0, *(each[0] for each in taken)]
+    assert sql.operations == 299
+    assert max(np.diff(examined)) <= 20
+    assert [offset for each in taken for offset in each[1]] == [33, 33]
+    assert taken[-1] == (200, [], 100)
+
+
 def test_counts_add_up_and_read_as_one_line() -> None:
     first = FilterCount(tag_hash=StageCount(100, 90, 2000), tag_text=StageCount(10, 1, 52))
     second = FilterCount(tag_hash=StageCount(1, 1, 20))
