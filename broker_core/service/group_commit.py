@@ -18,6 +18,7 @@ nothing.
 - Several requests of one user take at most half of that. A request that does not go on is ended
   (call_limits.py; core/write.py asks for a pace), and a call that waits for room takes one of the
   slots of calls that wait, so that neither room nor threads are held by what was only announced.
+- A caller who lost the right while waiting for room is refused, and nothing is written.
 
 **Outline.** `room` admits a request to memory. `append` checks a request of more than FEW messages,
 or with compressed ones, which take time by what they grow to, in the thread that brought it, so
@@ -60,7 +61,7 @@ _PAUSE_S = 0.0005
 _PAUSES = 4
 """A group waits for more requests for 4 × 0.5 ms at most, while several come at once."""
 _LOOK_S = 1.0
-"""Time after which a call that waits for room looks whether its client still does."""
+"""Time after which a call that waits for room looks whether its client still does, and may."""
 
 
 @dataclass(eq=False, slots=True)
@@ -92,6 +93,9 @@ class RoomTaker(Protocol):
 
     def waiting(self) -> AbstractContextManager[None]:
         """Hold a slot for a call that waits over a block."""
+
+    def require_still(self) -> None:
+        """Raise unless the caller could begin this call now."""
 
 
 class GroupCommit:
@@ -177,6 +181,9 @@ class GroupCommit:
             if left_s == 0 or (call is not None and not call.is_active):
                 raise _busy(self._held_bytes)
             self._changed.wait(_LOOK_S if left_s is None else min(left_s, _LOOK_S))
+            # After each wait, the last one too: what is written next may have lost its right.
+            if call is not None:
+                call.require_still()
 
     def _left_s(self, deadline_s: float | None) -> float | None:
         return None if deadline_s is None else max(0.0, deadline_s - self._monotonic())

@@ -15,11 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core import open_broker
-from broker_core.errors import RequestError, UnavailableError
+from broker_core.errors import AuthenticationError, RequestError, UnavailableError
 from broker_core.service import call_limits
+from broker_core.service.auth import credentials
 from broker_core.service.auth.user_rights import ANYONE, UserIdentity
 from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.call_limits import STALL_S, Slots
+from broker_core.service.core import rpc
 from broker_core.service.core.write import PACE_BYTES_S, join_chunks
 from broker_core.service.group_commit import GroupCommit
 from broker_core.service.main import BrokerProcess
@@ -27,7 +29,14 @@ from broker_core.store.settings import StoreSettings
 from broker_core.wire.core.frames import Chunk, pack_records, unpack
 from broker_core.wire.core.methods import SERVICE
 from tests.contract.test_messages import outgoing
-from tests.kit.raw_calls import RawCall, first_chunk, raw_channel, wait_until, write_credentials
+from tests.kit.raw_calls import (
+    RULES,
+    RawCall,
+    first_chunk,
+    raw_channel,
+    wait_until,
+    write_credentials,
+)
 from tests.kit.served import served
 
 ROOM = 1 << 20
@@ -100,6 +109,25 @@ def test_a_request_that_does_not_go_on_loses_its_room(
     assert "event=bug" not in caplog.text
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_removed_user_does_not_wait_for_room_any_longer(
+    guarded: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr(rpc, "RECHECK_S", 0.0)
+    monkeypatch.setattr(credentials, "_LOOK_AGAIN_S", 0.0)
+    with raw_channel(guarded) as raw:
+        chunk = first_chunk(method, ROOM // 2)
+        calls = [RawCall(raw, f"/{SERVICE}/{method}", "stranger", chunk) for _ in range(3)]
+        wait_until(lambda: guarded.server.limits.waiting.held == 2, "calls that wait for room")
+        write_credentials(tmp_path / "credentials.json", {**RULES, "stranger": []})
+
+        wait_until(lambda: sum(call.is_over for call in calls) == 2, "the end of both")
+        ends = [call.replies.code() for call in calls if call.is_over]
+        assert ends == [grpc.StatusCode.PERMISSION_DENIED] * 2
+        for call in calls:
+            call.end()
+
+
 # Units
 
 
@@ -111,6 +139,11 @@ class Sender:
     def __init__(self, name: str, slots: Slots | None = None) -> None:
         self.identity = UserIdentity(name) if name else ANYONE
         self._slots = slots or Slots("calls", 100, 100)
+        self.is_removed = False
+
+    def require_still(self) -> None:
+        if self.is_removed:
+            raise AuthenticationError("gone")
 
     def waiting(self) -> AbstractContextManager[None]:
         return self._slots.hold(self.identity)
@@ -199,6 +232,30 @@ def test_a_call_that_its_client_gave_up_stops_waiting_for_room(pool: BrokerPool)
         commit.room(60, None, gone),
     ):
         pass
+
+
+def test_room_that_comes_after_the_right_is_gone_is_not_taken(pool: BrokerPool) -> None:
+    commit = GroupCommit(pool, max_bytes=100)
+    slots = Slots("calls that wait", 1, 1)
+    removed = Sender("one", slots)
+    ends: list[str] = []
+
+    def wait() -> None:
+        try:
+            with commit.room(60, None, removed):
+                ends.append("room")
+        except AuthenticationError:
+            ends.append("refused")
+
+    with commit.room(60, None, Sender("two")):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        wait_until(lambda: slots.held == 1, "a call that waits")
+        removed.is_removed = True
+    thread.join(30)
+
+    assert ends == ["refused"]
+    assert commit.held_bytes == slots.held == 0
 
 
 def chunk(size: int, *, has_more: bool = True) -> bytes:
