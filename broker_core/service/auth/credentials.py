@@ -75,10 +75,19 @@ class HashedSecret:
         """Parse a text of `hash_secret`; raise ValueError for any other."""
         scheme, cost, block, parallel, salt, hashed = text.split(":")
         found = cls(int(cost), int(block), int(parallel), _raw(salt), _raw(hashed))
-        if scheme != _SCHEME or not 1 < found.cost <= _MAX_COST or not found.hashed:
+        if scheme != _SCHEME or not found._is_possible or not found.hashed:
             message = "unknown scheme or cost"
             raise ValueError(message)
         return found
+
+    @property
+    def _is_possible(self) -> bool:
+        """True if scrypt takes these numbers: else a login would find out, and fail as a bug."""
+        cost, block, parallel = self.cost, self.block, self.parallel
+        if not 1 < cost <= _MAX_COST or cost & (cost - 1) or block < 1 or parallel < 1:
+            return False
+        memory_bytes = 128 * block * (cost + 2 + parallel)
+        return memory_bytes <= _MEMORY_BYTES and (cost < 1 << 16 or block > 1)
 
     def is_hash_of(self, secret: str) -> bool:
         """Tell whether it was made from this secret; takes as long for a wrong one."""
@@ -99,7 +108,7 @@ class User:
 
 
 def parse_credentials(text: str, origin: str) -> dict[str, User]:
-    """Parse a credentials file; raise ConfigError with the number of a user that makes no sense."""
+    """Parse a credentials file; raise ConfigError with the user that makes no sense."""
     try:
         document = json.loads(text)
         entries: list[Mapping[str, Any]] = list(document["users"])
@@ -112,12 +121,17 @@ def parse_credentials(text: str, origin: str) -> dict[str, User]:
             user = _parse_user(entry)
         except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as error:
             message = (
-                f"User {number} in {origin} makes no sense; expected a name without a dot, a "
-                f"secret of `rocketmq-broker hash-secret`, and rules of topics and rights."
+                f"User {number}{_named(entry)} in {origin} makes no sense; expected a name without "
+                f"a dot, a secret of `rocketmq-broker hash-secret`, and rules of topics and rights."
             )
             raise ConfigError(message) from error
         found[user.identity.name] = user
     return found
+
+
+def _named(entry: object) -> str:
+    name = entry.get("name") if isinstance(entry, Mapping) else None
+    return f" ({name})" if isinstance(name, str) and name else ""
 
 
 def _parse_user(entry: Mapping[str, Any]) -> User:

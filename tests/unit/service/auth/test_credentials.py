@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from broker_core.cli import main
 from broker_core.errors import AuthenticationError, ConfigError, PermissionDeniedError
+from broker_core.service.auth import credentials
 from broker_core.service.auth.credentials import (
     Credentials,
     HashedSecret,
@@ -177,6 +178,43 @@ def test_a_file_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"credentials\.json") as caught:
         parse_credentials(text, "credentials.json")
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("cost", "block", "parallel"),
+    [
+        (1, 8, 1),
+        (0, 8, 1),
+        (-2, 8, 1),
+        (3, 8, 1),
+        (16385, 8, 1),
+        (16384, 0, 1),
+        (16384, -8, 1),
+        (16384, 8, 0),
+        (1 << 18, 8, 1),  # a few bytes more than the memory that it may take
+        (16384, 128, 1),
+        (2, 8, 1 << 18),
+        (1 << 16, 1, 1),
+    ],
+)
+def test_costs_that_scrypt_refuses_are_refused_with_the_users_name(
+    cost: int, block: int, parallel: int
+) -> None:
+    secret = f"scrypt:{cost}:{block}:{parallel}:c2FsdA==:aGFzaA=="
+
+    with pytest.raises(ConfigError, match=r"User 0 \(etl\) in credentials\.json"):
+        parse_credentials(document(secret=secret), "credentials.json")
+    with pytest.raises((ValueError, TypeError)):
+        credentials._scrypt("hush", b"salt", cost, block, parallel)
+
+
+@pytest.mark.parametrize(
+    ("cost", "block", "parallel"), [(2, 1, 1), (1 << 15, 1, 1), (16384, 8, 3), (2, 8, 1000)]
+)
+def test_costs_that_scrypt_takes_are_taken(cost: int, block: int, parallel: int) -> None:
+    secret = HashedSecret.parse(f"scrypt:{cost}:{block}:{parallel}:c2FsdA==:aGFzaA==")
+
+    assert not secret.is_hash_of("hush")
 
 
 @pytest.mark.parametrize(
