@@ -345,6 +345,8 @@ def body_column(fields: RecordFields, max_bytes: int = MAX_COLUMN_BYTES) -> pa.A
     if not len(packed):
         return stored
     plain = _inflated(fields, stored.take(pa.array(packed)), packed, max_bytes)
+    if len(packed) == len(stored):
+        return plain
     mask = np.zeros(len(stored), dtype=np.bool_)
     mask[packed] = True
     return pc.replace_with_mask(stored, pa.array(mask), plain)

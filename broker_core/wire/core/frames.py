@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 MAGIC = int.from_bytes(b"RMQF", "little")
 VERSION = 1
 HEAD = struct.Struct("<IBBHIIQqq")
-INFLATED_CHUNKS = 8
-"""Chunks' worth of bodies that are inflated at a time."""
+INFLATED_CHUNKS = 4
+"""Chunks' worth of bodies that are inflated at a time: as much as is read of stored ones."""
 """The only statement of the fixed head in code."""
 
 Raw = bytes | memoryview
@@ -248,7 +248,8 @@ def pack_columns(frames: FrameBatch, columns: Sequence[str], chunk_bytes: int) -
             yield pack_frames(section)
         else:
             yield from _packed(rows, section, chunk_bytes)
-            count = 2 * len(section)  # it fitted, and what follows may be smaller
+            # What follows may be smaller; but trying too much inflates it all in vain.
+            count = len(section) * (2 if 2 * rows.nbytes <= most_bytes else 1)
         at += len(section)
         if at >= len(frames):
             return

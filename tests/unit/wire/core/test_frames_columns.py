@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.codec.compression import compress, compression_flags
-from broker_core.codec.decode import decode
+from broker_core.codec.decode import LargeBodiesError, decode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.record import Record, encode_record
 from broker_core.codec.schema import ALL_COLUMNS, DEFAULT_COLUMNS
@@ -96,9 +96,14 @@ def test_bodies_are_inflated_a_few_chunks_worth_at_a_time(monkeypatch: pytest.Mo
     chunk_bytes, body_bytes, flags = 4000, 3000, compression_flags("zlib")
     whole = frames(200, compress(b"x" * body_bytes, "zlib"), sys_flag=flags)
     held: list[int] = []
+    refused: list[LargeBodiesError] = []
 
     def kept(*asked: Any) -> pa.RecordBatch:
-        held.append(decode(*asked).nbytes)
+        try:
+            held.append(decode(*asked).nbytes)
+        except LargeBodiesError as error:
+            refused.append(error)
+            raise
         return decode(*asked)
 
     monkeypatch.setattr("broker_core.wire.core.frames.decode", kept)
@@ -107,6 +112,7 @@ def test_bodies_are_inflated_a_few_chunks_worth_at_a_time(monkeypatch: pytest.Mo
     assert sum(unpack_columns(chunk, ["body"]).num_rows for chunk in chunks) == 200
     assert [chunk.next_offset for chunk in chunks] == [*whole.offsets[1:].tolist(), 1000]
     assert max(held) <= (INFLATED_CHUNKS + 1) * chunk_bytes
+    assert len(refused) == 1  # bodies that are alike are inflated in vain once
 
 
 def test_one_large_body_among_small_ones_travels_alone_as_it_is_stored() -> None:
