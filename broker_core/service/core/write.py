@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
@@ -21,6 +22,7 @@ from broker_core.service.auth import method_rules
 from broker_core.service.call_limits import STALL_S
 from broker_core.service.core.read import topic_message
 from broker_core.service.group_commit import Job
+from broker_core.service.group_quota import GroupQuota
 from broker_core.types import Flush
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core.append_result import pack_append_result
@@ -62,6 +64,7 @@ class WriteHandlers:
         self._group_commit = group_commit
         self._repeats = dedup
         self._creates_topics = creates_topics
+        self._group_quota = GroupQuota()
 
     # Messages
 
@@ -154,7 +157,7 @@ class WriteHandlers:
     def commit_offset(self, request: pb.CommitOffset, call: Call) -> pb.Empty:
         """Record the next offset of a consumer group."""
         name = request.broker_name if request.HasField("broker_name") else None
-        with self._pool.broker() as broker:
+        with self._pool.broker() as broker, self._quota_for(broker, request, call):
             broker.commit_offset(
                 request.group,
                 request.topic,
@@ -163,6 +166,22 @@ class WriteHandlers:
                 broker_name=name,
             )
         return pb.Empty()
+
+    @contextmanager
+    def _quota_for(
+        self, broker: EmbeddedBroker, request: pb.CommitOffset, call: Call
+    ) -> Iterator[None]:
+        """Count a group that is new to a topic against its user; not if it is refused."""
+        if broker.consumer_offsets(request.group, request.topic):
+            yield
+            return
+        user = method_rules.caller_of(call.identity).user
+        self._group_quota.take(user, request.topic, broker.reader.settings)
+        try:
+            yield
+        except BaseException:
+            self._group_quota.give_back(user, request.topic)
+            raise
 
 
 def append_head(first: Chunk) -> pb.AppendHead:
