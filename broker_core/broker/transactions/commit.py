@@ -130,10 +130,10 @@ class BatchCommits:
         known = self._journal.attempt(wanted.id)
         if known == wanted or (known is None and is_first):
             return
-        what = "is not known" if known is None else "is taken"
+        # One text: whether others have such an attempt is not the caller's to know.
         message = (
-            f"Attempt {wanted.id} at {wanted.batch} {what}. Nothing was written; begin again with "
-            "an id of its own."
+            f"Attempt {wanted.id} at {wanted.batch} is not known as this user's, or is taken. "
+            "Nothing was written; begin again with an id of its own."
         )
         raise UnknownTransactionError(message)
 

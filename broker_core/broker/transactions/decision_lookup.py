@@ -213,7 +213,8 @@ class DecisionLookup:
         entry = self._newest(
             attempt_id, "attempt", lambda found: isinstance(found.record, BatchAttempt)
         )
-        if entry is None:
+        # Remembered, but gone with the log: others don't know it any more, and may use the id.
+        if entry is None or entry.physical_offset < self._reader.log.start:
             return None
         assert isinstance(entry.record, BatchAttempt)
         return LoggedAttempt(entry.record, entry.physical_offset)

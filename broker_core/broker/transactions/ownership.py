@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
-from broker_core.broker.transactions.decision_records import offsets_in
+from broker_core.broker.transactions.decision_records import offsets_in, stream_tag
 from broker_core.broker.transactions.half import HALF_QUEUE
 from broker_core.broker.transactions.unpack import topics_of_halves
 from broker_core.codec.decode import property_columns
@@ -54,6 +54,8 @@ Permit = Callable[[Collection[str]], None]
 """Raises PermissionDeniedError unless the caller may publish to all of these topics."""
 
 MAX_NAME_CHARS = 1024
+MAX_TAG = 8192
+"""Characters of a stream's tag: it stands twice in the properties of a decision."""
 MAX_NUMBER = (1 << 63) - 1
 MAX_RECEIPTS = 100_000
 """Receipts of one request: one for each task of a batch."""
@@ -103,11 +105,13 @@ def check_attempt(attempt: str) -> str:
 def check_batch(batch: BatchRef) -> BatchRef:
     """Return a batch's name if it can be stored; else RequestError."""
     longest = max(len(batch.owner), len(batch.name))
-    if not batch.owner or longest > MAX_NAME_CHARS or not 0 <= batch.number <= MAX_NUMBER:
+    is_nameable = batch.owner and longest <= MAX_NAME_CHARS and len(stream_tag(batch)) <= MAX_TAG
+    if not is_nameable or not 0 <= batch.number <= MAX_NUMBER:
         message = (
             f"Batch {batch.number} of owner {batch.owner[:64]!r}, name {batch.name[:64]!r}, can't "
-            f"be: owners have 1 to {MAX_NAME_CHARS} characters, names at most {MAX_NAME_CHARS}, "
-            "and numbers are not negative."
+            f"be: owners have 1 to {MAX_NAME_CHARS} characters, names at most {MAX_NAME_CHARS} "
+            f"(both together {MAX_TAG} when they are escaped as in a URL), and numbers are not "
+            "negative."
         )
         raise RequestError(message)
     return batch

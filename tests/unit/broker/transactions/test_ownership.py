@@ -255,6 +255,7 @@ def test_keys_of_another_attempt_are_refused(alice: Transactions) -> None:
         BatchRef("o" * 1025, "", 0),
         BatchRef("o", "n" * 1025, 0),
         BatchRef("o", "", -1),
+        BatchRef("\N{GRINNING FACE}" * 1024, "", 0),
     ],
 )
 def test_a_batch_has_a_name_that_can_be_stored(alice: Transactions, batch: BatchRef) -> None:
