@@ -219,7 +219,7 @@ def test_a_relative_path_begins_at_the_working_folder(
 @pytest.mark.parametrize(
     "other",
     [RowSum(3, 7, frozenset("t")), RowSum(2, 7, frozenset("u")), RowSum(2, 7, frozenset("tu"))],
-    ids=str,
+    ids=["rows", "another topic", "one more topic"],
 )
 def test_beside_the_offsets_the_number_of_rows_and_their_topics_count(
     tmp_path: Path, other: RowSum
