@@ -17,6 +17,10 @@ from broker_core.store.io import file_handles
 TESTS = Path(__file__).parent
 MARKED_FOLDERS = frozenset({"property", "crash", "spark", "interop", "bench"})
 
+# Spark's launcher adds this to each JVM it starts, child drivers' and Connect's too. Most live for
+# a minute or less: the second compiler takes half of their processor time and gains nothing.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # No deadlines and no "too slow": a shared machine's clock decides nothing here.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 
