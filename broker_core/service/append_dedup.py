@@ -227,7 +227,7 @@ class AppendDedup:
         if not len(records):
             return None
         with self._pool.broker() as broker:
-            admit(broker.door, [records]).require(0, permit)
+            admit(broker.door, [records], [permit])
         first = decode_record(records.data[: int(records.sizes[0])].data, verify=False)
         unique_key = first.property_map.get(UNIQ_KEY)
         if unique_key is None or not self._pool.settings.index_enabled:

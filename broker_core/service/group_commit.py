@@ -227,10 +227,8 @@ class GroupCommit:
     def _admitted(self, jobs: Sequence[Job]) -> Batch:
         """Return the messages of some requests as one batch, checked, and permitted to each."""
         with self._pool.broker() as broker:
-            admitted = admit_appends(broker.door, [job.records for job in jobs])
-        for number, job in enumerate(jobs):
-            admitted.require(number, job.permit)
-        return admitted.batch
+            records = [job.records for job in jobs]
+            return admit_appends(broker.door, records, [job.permit for job in jobs])
 
     def _joined(self, group: Sequence[Job]) -> Batch:
         """Return the messages of a group in the order of `_in_order`, ready to be written."""

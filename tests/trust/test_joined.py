@@ -14,10 +14,12 @@ from dataclasses import dataclass, field, replace
 from itertools import cycle, permutations, product
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker_core.broker.admission.records import Records
 from broker_core.codec.fields import locate
 from broker_core.codec.property_names import HALF_TOPIC, SCHEDULE_TOPIC
 from broker_core.codec.record import Record, decode_record, encode_record
@@ -30,7 +32,7 @@ from broker_core.service.core.write import join_chunks
 from broker_core.service.group_commit import GroupCommit, Job
 from broker_core.store.check.store import check
 from broker_core.store.settings import StoreSettings
-from broker_core.wire.core.frames import pack_records, unpack
+from broker_core.wire.core.frames import Flag, pack_records, unpack
 from tests.kit.hostile_records import QUEUE_IDS, Facts, record_mutations
 from tests.kit.raw_calls import sizes_of
 from tests.kit.records import records as any_records
@@ -44,6 +46,9 @@ TOPICS = {"owner": "orders", "neighbour": "next", "wide": "any"}
 CROWD = 70
 """More records than are admitted one by one."""
 
+NO_RECORDS = Records(np.zeros(0, dtype=np.uint8), np.zeros(0, dtype=np.int32))
+_FLAGS_AT = 5
+
 Place = tuple[str, int, int]
 """Topic, queue and offset of a message."""
 
@@ -55,6 +60,17 @@ class Request:
     user: str
     label: str
     records: tuple[bytes, ...] = field(repr=False)
+    flags: int = int(Flag.DENSE)
+    has_sizes: bool = True
+
+    @property
+    def chunk(self) -> bytes:
+        """Its records as one chunk, with the flags, and with or without their number and sizes."""
+        raw = b"".join(self.records)
+        sizes = sizes_of(*map(len, self.records) if self.has_sizes else ())
+        packed = bytearray(pack_records(b"", sizes, raw))
+        packed[_FLAGS_AT] = self.flags
+        return bytes(packed)
 
 
 @dataclass(repr=False)
@@ -76,17 +92,22 @@ class Store:
 
     def _job(self, request: Request) -> Job:
         raw = b"".join(request.records)
-        packed = pack_records(b"", sizes_of(*map(len, request.records)), raw)
         user = UserIdentity(
             request.user,
             tuple(Rule(topics, frozenset({Right(right)})) for topics, right in RULES[request.user]),
         )
         born_host = bytes([10, 0, 0, len(request.user), 0, 0, 0, 0])
-        records = join_chunks(unpack(packed), [], len(raw), born_host)
-        return Job(records, permit=publish_permit(user))
+        job = Job(NO_RECORDS, permit=publish_permit(user))
+        try:
+            job.records = join_chunks(unpack(request.chunk), [], len(raw), born_host)
+        except BrokerError as error:
+            job.error = error
+        return job
 
     def _is_admitted(self, job: Job) -> bool:
         """Check a large request before it waits, as `GroupCommit.append` does."""
+        if job.error is not None:
+            return False
         if len(job.records) <= CROWD // 2:
             return True
         try:
@@ -259,6 +280,18 @@ def test_it_is_so_with_large_requests(
         for mutation, order in zip(MUTATIONS, cycle(permutations(TOPICS)), strict=False):
             request = hostile(mutation.label, mutation.apply, crowd)
             pair.append(in_order(order, request, count))
+
+
+@pytest.mark.parametrize("has_sizes", [True, False])
+def test_whatever_a_chunk_says_it_is_others_are_where_they_would_be(
+    tmp_path: Path, has_sizes: bool
+) -> None:
+    """Every set of flags, on bytes as long as another's record and made for the other's topic."""
+    with opened(tmp_path) as pair:
+        for flags in range(1 << 8):
+            aimed = encode_record(plain("owner"))
+            forged = Request("neighbour", f"flags {flags}", (aimed,), flags, has_sizes)
+            pair.append([honest("wide"), forged, honest("owner")])
 
 
 def test_a_group_that_one_request_spoils_is_noticed(

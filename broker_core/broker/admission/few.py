@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from broker_core.broker.admission.records import Admitted, Records, admit
+from broker_core.broker.admission.records import Records, admit
 from broker_core.codec import layout
 from broker_core.codec.dispatch_request import DispatchRequests
 from broker_core.codec.encode import EncodedRecords
@@ -40,6 +40,7 @@ from broker_core.store.batch import Batch, Part
 
 if TYPE_CHECKING:
     from broker_core.broker.admission.door import Door
+    from broker_core.broker.transactions.ownership import Permit
 
 FEW = 64
 """Most records that are admitted one by one; beyond, columns are quicker."""
@@ -59,16 +60,20 @@ class _Plain(NamedTuple):
     properties: dict[str, str]
 
 
-def admit_appends(door: Door, requests: Sequence[Records]) -> Admitted:
+def admit_appends(
+    door: Door, requests: Sequence[Records], permits: Sequence[Permit | None] = ()
+) -> Batch:
     """Check and join the records of several appends, one by one or as columns."""
     if sum(map(len, requests)) <= FEW:
-        admitted = admit_few(door, requests)
+        admitted = admit_few(door, requests, permits)
         if admitted is not None:
             return admitted
-    return admit(door, requests)
+    return admit(door, requests, permits)
 
 
-def admit_few(door: Door, requests: Sequence[Records]) -> Admitted | None:
+def admit_few(
+    door: Door, requests: Sequence[Records], permits: Sequence[Permit | None] = ()
+) -> Batch | None:
     """Return what `admit` would return, or None if a record is not plain.
 
     Raise TopicNotFoundError, PermissionDeniedError and RequestError as `admit` does.
@@ -89,6 +94,11 @@ def admit_few(door: Door, requests: Sequence[Records]) -> Admitted | None:
         if plain is None:
             return None
         found.append(plain)
+    end = 0
+    for permit, request in zip(permits, requests, strict=bool(permits)):
+        end += len(request)
+        if permit is not None:
+            permit({plain.topic for plain in found[end - len(request) : end]})
     for topic in {plain.topic for plain in found}:
         queue_ids = [plain.queue_id for plain in found if plain.topic == topic]
         door.require_queues(topic, min(queue_ids), max(queue_ids))
@@ -102,9 +112,7 @@ def admit_few(door: Door, requests: Sequence[Records]) -> Admitted | None:
     fields = _fields(found, records)
     route = Destinations(fields.topics, fields.topic_codes, fields.queue_ids)
     in_queue = np.ones(len(found), dtype=np.bool_)
-    batch = Batch((Part(records, fields),), route, in_queue)
-    bounds = np.cumsum([len(request) for request in requests]).tolist()
-    return Admitted(batch, None, bounds)
+    return Batch((Part(records, fields),), route, in_queue)
 
 
 def _plain(data: bytearray, start: int, size: int, limit: int) -> _Plain | None:

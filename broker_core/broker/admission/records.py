@@ -60,6 +60,15 @@ class Records:
     sizes: NDArray[np.int32]
     born_host: bytes | None = None
 
+    def __post_init__(self) -> None:
+        # Requests are joined: a byte too many here would be read as part of another's record.
+        if int(self.sizes.sum(dtype=np.int64)) != len(self.data):
+            message = (
+                f"A request of {len(self.sizes)} records has {len(self.data)} bytes, which is not "
+                "what their sizes add up to. Nothing was written."
+            )
+            raise RequestError(message)
+
     def __len__(self) -> int:
         return len(self.sizes)
 
@@ -71,40 +80,13 @@ class Records:
         return bool((flags & int(layout.SysFlag.COMPRESSED)).any())
 
 
-@dataclass(frozen=True)
-class Admitted:
-    """Records of several requests as one batch; `bounds` holds the row after each request."""
+def admit(door: Door, requests: Sequence[Records], permits: Sequence[Permit | None] = ()) -> Batch:
+    """Check the records of several requests and return them as one batch, in order.
 
-    batch: Batch
-    fields: RecordFields | None  # None where nothing is delayed
-    bounds: Sequence[int]
-
-    def topics(self, number: int) -> set[str]:
-        """Return the topics that the messages of one request are for; real ones if delayed."""
-        rows = slice(self.bounds[number - 1] if number else 0, self.bounds[number])
-        route = self.batch.route
-        codes = route.topic_codes[rows]
-        found: set[str] = set()
-        for code in np.unique(codes).tolist():
-            topic = route.topics[code]
-            if self.fields is not None and topic == SCHEDULE_TOPIC:
-                here = rows.start + np.flatnonzero(codes == code)
-                found |= _real_topics(self.fields, here)
-            else:
-                found.add(topic)
-        return found
-
-    def require(self, number: int, permit: Permit | None) -> None:
-        """Raise what `permit` raises for the topics of one request; None permits all."""
-        if permit is not None:
-            permit(self.topics(number))
-
-
-def admit(door: Door, requests: Sequence[Records]) -> Admitted:
-    """Check the records of several requests and join them, in order.
-
-    Raise IllegalMessageError or RequestError for records that no client may send,
-    TopicNotFoundError and PermissionDeniedError as `append` does. One bad request refuses all.
+    `permits` has each request's, None or none at all permits every topic; it is asked before the
+    door is, which tells what exists. Raise IllegalMessageError or RequestError for records that no
+    client may send, TopicNotFoundError and PermissionDeniedError as `append` does. One bad request
+    refuses all.
     """
     data = _writable([request.data for request in requests])
     sizes = np.concatenate([request.sizes for request in requests]).astype(np.int32, copy=False)
@@ -116,17 +98,19 @@ def admit(door: Door, requests: Sequence[Records]) -> Admitted:
     _check_flags(fields, store_host)
     _check_bodies(fields, door.settings.max_message_bytes)
     route = _destinations(fields)
+    bounds = np.cumsum([len(request) for request in requests]).tolist()
+    for permit, end, request in zip(permits, bounds, requests, strict=bool(permits)):
+        if permit is not None:
+            permit(_topics(fields, route, slice(end - len(request), end)))
     door.require_destinations(route, fields.properties, sizes)
     refuse_own_in(fields.properties, route)
-    bounds = np.cumsum([len(request) for request in requests]).tolist()
     _put_born_hosts(data, starts, requests, bounds)
     _put_host(data, starts + layout.STORE_HOST, store_host)
     # Behind the hosts, whose width the flags tell: no client says of what its message is a copy.
     prepared_at = fields.bodies.starts - (layout.BODY - layout.PREPARED_OFFSET)
     _put_host(data, prepared_at, bytes(layout.BODY_LENGTH - layout.PREPARED_OFFSET))
     encoded = EncodedRecords(data, starts, sizes, layout.STORE_TIMESTAMP)
-    batch = Batch.of_located(encoded, route, fields.properties.lengths, fields.sys_flags)
-    return Admitted(batch, fields, bounds)
+    return Batch.of_located(encoded, route, fields.properties.lengths, fields.sys_flags)
 
 
 def _writable(parts: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
@@ -199,10 +183,24 @@ def _destinations(fields: RecordFields) -> Destinations:
     return Destinations(topics, codes, queue_ids)
 
 
+def _topics(fields: RecordFields, route: Destinations, rows: slice) -> set[str]:
+    """Return the topics that messages in `rows` are for; real ones if delayed."""
+    codes = route.topic_codes[rows]
+    found: set[str] = set()
+    for code in np.unique(codes).tolist():
+        topic = route.topics[code]
+        if topic == SCHEDULE_TOPIC:
+            found |= _real_topics(fields, rows.start + np.flatnonzero(codes == code))
+        else:
+            found.add(topic)
+    return found
+
+
 def _real_topics(fields: RecordFields, rows: NDArray[np.intp]) -> set[str]:
-    """Return the real topics of delayed messages that were admitted, those in `rows`."""
+    """Return the topics that delayed messages name, those in `rows`; the door refuses odd names."""
     frames = replace(fields.frames.select(rows), verify=False)
-    return set(property_columns(frames, [REAL_TOPIC])[REAL_TOPIC].unique().to_pylist())
+    named = property_columns(frames, [REAL_TOPIC])[REAL_TOPIC].unique().to_pylist()
+    return {topic for topic in named if topic is not None}
 
 
 def _put_born_hosts(

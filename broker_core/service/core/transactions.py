@@ -94,12 +94,12 @@ class TransactionHandlers:
         room = self._group_commit.room(head.total_bytes, call.deadline_s, call)
         with room, self._pool.broker() as own:
             records = join_chunks(first, requests, head.total_bytes, call.born_host)
-            admitted = admit(own.door, [records])
-            admitted.require(0, method_rules.publish_permit(call.identity))
+            permit = method_rules.publish_permit(call.identity)
+            batch = admit(own.door, [records], [permit])
             prepared = _transactions(own, call).prepare_records(
                 unpack_batch(head.batch),
                 head.attempt,
-                admitted.batch,
+                batch,
                 is_first=head.is_first,
                 flush=head.flush or None,
             )

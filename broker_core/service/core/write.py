@@ -219,14 +219,14 @@ def join_chunks(
 
     Raise UnavailableError for a client that sends less than 256 KiB/s: it holds room for all of it.
     """
-    chunks = [first]
+    chunks = [_of_records(first)]
     held = len(first.records)
     most_chunks = total_bytes // _LEAST_CHUNK_BYTES + 2
     started_s = monotonic()
     for request in rest:
         if not chunks[-1].flags & Flag.MORE or held > total_bytes or len(chunks) == most_chunks:
             break
-        chunks.append(unpack(request))
+        chunks.append(_of_records(unpack(request)))
         held += len(chunks[-1].records)
         _require_pace(held, total_bytes, monotonic() - started_s)
     if held != total_bytes or chunks[-1].flags & Flag.MORE:
@@ -240,6 +240,17 @@ def join_chunks(
     data = np.concatenate([chunk.records for chunk in chunks])
     sizes = np.concatenate([chunk.sizes for chunk in chunks])
     return Records(data, sizes, born_host)
+
+
+def _of_records(chunk: Chunk) -> Chunk:
+    """Return a chunk of an append; raise RequestError if it holds columns, or records of queues."""
+    if chunk.flags & ~(Flag.DENSE | Flag.MORE):
+        message = (
+            f"A chunk of an append has flags {int(chunk.flags):#x}, but holds records alone. "
+            "Nothing was written."
+        )
+        raise RequestError(message)
+    return chunk
 
 
 def _require_pace(held: int, total_bytes: int, seconds: float) -> None:

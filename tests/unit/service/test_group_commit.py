@@ -13,7 +13,8 @@ import pytest
 
 from broker_core.broker.admission.door import Door
 from broker_core.broker.admission.few import admit_appends
-from broker_core.broker.admission.records import Admitted, Records
+from broker_core.broker.admission.records import Records
+from broker_core.broker.transactions.ownership import Permit
 from broker_core.codec.compression import compress, compression_flags
 from broker_core.codec.encode import encode
 from broker_core.codec.message_batch import MessageBatch
@@ -28,6 +29,7 @@ from broker_core.errors import (
 from broker_core.service import group_commit
 from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.group_commit import GroupCommit, Job
+from broker_core.store.batch import Batch
 from broker_core.store.settings import StoreSettings
 
 
@@ -142,10 +144,12 @@ def test_a_request_that_ends_in_a_bug_does_not_harm_the_others(
 ) -> None:
     stalled = Stalled(pool)
 
-    def fails_for_one(door: Door, requests: Sequence[Records]) -> Admitted:
+    def fails_for_one(
+        door: Door, requests: Sequence[Records], permits: Sequence[Permit | None]
+    ) -> Batch:
         if any(b"odd" in request.data.tobytes() for request in requests):
             raise IndexError
-        return admit_appends(door, requests)
+        return admit_appends(door, requests, permits)
 
     monkeypatch.setattr(group_commit, "admit_appends", fails_for_one)
     odd = Job(records(b"odd"))

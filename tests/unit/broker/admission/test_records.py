@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker_core.broker.admission.few import admit_appends
 from broker_core.broker.admission.records import Records, admit
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.codec import layout
 from broker_core.codec.compression import Compression, compress, compression_flags
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.record import Record, encode_record
-from broker_core.errors import BrokerError, IllegalMessageError, RequestError, TopicNotFoundError
+from broker_core.errors import (
+    BrokerError,
+    IllegalMessageError,
+    PermissionDeniedError,
+    RequestError,
+    TopicNotFoundError,
+)
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
@@ -46,7 +54,7 @@ def test_hosts_are_the_brokers_to_say(broker: EmbeddedBroker) -> None:
 
     admitted = admit(broker.door, [request(claimed, host=peer)])
 
-    data = admitted.batch.parts[0].records.buffer.tobytes()
+    data = admitted.parts[0].records.buffer.tobytes()
     assert data[48:56] == peer
     assert data[64:72] == broker.writer.settings.store_host
 
@@ -56,7 +64,7 @@ def test_each_request_has_the_host_it_came_from(broker: EmbeddedBroker) -> None:
 
     admitted = admit(broker.door, [request(GOOD, host=host) for host in hosts])
 
-    [part] = admitted.batch.parts
+    [part] = admitted.parts
     found = [
         part.records.buffer[at + 48 : at + 56].tobytes() for at in part.records.starts.tolist()
     ]
@@ -66,8 +74,44 @@ def test_each_request_has_the_host_it_came_from(broker: EmbeddedBroker) -> None:
 def test_requests_are_joined_in_order(broker: EmbeddedBroker) -> None:
     admitted = admit(broker.door, [request(GOOD, replace(GOOD, queue_id=0)), request(GOOD)])
 
-    assert admitted.batch.route.queue_ids.tolist() == [1, 0, 1]
-    assert [admitted.topics(number) for number in (0, 1)] == [{"t"}, {"t"}]
+    assert admitted.route.queue_ids.tolist() == [1, 0, 1]
+
+
+def test_each_permit_is_asked_for_the_topics_of_its_request(broker: EmbeddedBroker) -> None:
+    asked: list[Collection[str]] = []
+
+    admit(
+        broker.door, [request(GOOD), request(), request(GOOD)], [asked.append, None, asked.append]
+    )
+
+    assert asked == [{"t"}, {"t"}]
+
+
+@pytest.mark.parametrize("way", [admit, admit_appends])
+@pytest.mark.parametrize("delayed", [False, True])
+def test_a_permit_is_asked_before_anything_tells_what_exists(
+    broker: EmbeddedBroker, way: Callable[..., object], delayed: bool
+) -> None:
+    """A stranger hears the same of a topic that exists, of one that does not, of every queue."""
+
+    def deny(topics: Collection[str]) -> None:
+        message = f"no right on {topics}"
+        raise PermissionDeniedError(message)
+
+    for topic, queue_id in product(["t", "nope"], [0, 1, 2, 77]):
+        text = f"DELAY\x013\x02REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02".encode()
+        record = replace(GOOD, topic=topic, queue_id=queue_id)
+        if delayed:
+            record = replace(GOOD, topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties=text)
+        with pytest.raises(PermissionDeniedError, match="no right on") as caught:
+            way(broker.door, [request(record)], [deny])
+        assert str(caught.value) == f"no right on { {topic} }"
+
+
+@pytest.mark.parametrize("sizes", [[], [100], [99, 2]])
+def test_bytes_that_sizes_do_not_add_up_to_are_no_request(sizes: list[int]) -> None:
+    with pytest.raises(RequestError, match="add up"):
+        Records(np.zeros(101 + sum(sizes[1:]), dtype=np.uint8), np.array(sizes, dtype=np.int32))
 
 
 @pytest.mark.parametrize(
@@ -137,9 +181,10 @@ def test_delayed_messages_must_be_for_a_topic_that_is_there(broker: EmbeddedBrok
         text = f"DELAY\x013\x02REAL_TOPIC\x01{topic}\x02REAL_QID\x010\x02".encode()
         return replace(GOOD, topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties=text)
 
-    admitted = admit(broker.door, [request(delayed("t"))])
+    asked: list[Collection[str]] = []
+    admit(broker.door, [request(delayed("t"))], [asked.append])
 
-    assert admitted.topics(0) == {"t"}
+    assert asked == [{"t"}]
     with pytest.raises(TopicNotFoundError, match="nope"):
         admit(broker.door, [request(delayed("nope"))])
 
