@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from broker_core.api import DEFAULT_QUERY_LIMIT
+from broker_core.codec import layout
 from broker_core.codec.decode import decode
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.ids import parse_offset_id
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 _APACHE_UNIQUE_LIMIT = 32
 _TAG_PREFIX = "T#"
+_SHOWN_CHARS = 128
 
 
 def find_by_key(reader: StoreReader, topic: str, key: str, limit: int) -> Iterator[Record]:
@@ -55,6 +57,8 @@ def find_by_key(reader: StoreReader, topic: str, key: str, limit: int) -> Iterat
     if limit < 1:
         message = f"A query's limit is {limit}; give 1 or more."
         raise RequestError(message)
+    if len(key) > layout.MAX_PROPERTIES_BYTES:
+        return iter(())  # no record can hold it, and hashing takes time
     is_complete = limit > DEFAULT_QUERY_LIMIT
     unique_limit = limit if is_complete else min(limit, _APACHE_UNIQUE_LIMIT)
     candidates = reader.lookup(topic, key, limit, is_complete=is_complete)
@@ -93,11 +97,17 @@ def find_by_id(reader: StoreReader, topics: Sequence[str], message_id: str) -> R
         for each in found:
             if each.property_map.get(UNIQ_KEY) == message_id:
                 return each
+    raise not_found(message_id)
+
+
+def not_found(message_id: str) -> MessageNotFoundError:
+    """Return the error for an id that names no message, or none that the caller may read."""
+    shown = message_id if len(message_id) <= _SHOWN_CHARS else f"{message_id[:_SHOWN_CHARS]}…"
     message = (
-        f"No message with id {message_id} is there: it is neither a unique id nor the offset id of "
+        f"No message with id {shown} is there: it is neither a unique id nor the offset id of "
         f"a record that the store still has."
     )
-    raise MessageNotFoundError(message)
+    return MessageNotFoundError(message)
 
 
 def as_table(records: Sequence[Record], reader: StoreReader) -> pa.Table:

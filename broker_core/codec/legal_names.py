@@ -38,7 +38,7 @@ def is_legal_topic(name: str) -> bool:
     >>> is_legal_topic("%RETRY%billing"), is_legal_topic("../etc"), is_legal_topic("")
     (True, False, False)
     """
-    return _LEGAL.match(name) is not None and len(name) <= _limit(name)
+    return is_text(name) and _LEGAL.match(name) is not None and len(name) <= _limit(name)
 
 
 def is_own_topic(topic: str) -> bool:
@@ -73,9 +73,24 @@ def check_topic(name: str) -> str:
 
 def check_group(name: str) -> str:
     """Return the name if a consumer group may have it, else raise InvalidNameError."""
-    if not _LEGAL.match(name) or len(name) > MAX_GROUP:
+    if not is_text(name) or not _LEGAL.match(name) or len(name) > MAX_GROUP:
         raise _refusal("Group", name, MAX_GROUP)
     return name
+
+
+def is_text(value: object) -> bool:
+    """Tell whether a caller's value is text that can be stored: no number, no half of a pair.
+
+    >>> [is_text(value) for value in ("orders", "", None, 1, chr(0xD800))]
+    [True, True, False, False, False]
+    """
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _limit(name: str) -> int:
@@ -84,6 +99,9 @@ def _limit(name: str) -> int:
 
 
 def _refusal(kind: str, name: str, limit: int) -> InvalidNameError:
+    if not is_text(name):
+        message = f"{kind} name {ascii(name)[:_SHOWN]} is no text."
+        return InvalidNameError(message)
     shown = repr(name if len(name) <= _SHOWN else name[:_SHOWN] + "…")
     if not name:
         what = "is empty"

@@ -34,11 +34,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
+from broker_core.broker.admission.numbers import require_number
 from broker_core.broker.transactions.decision_records import offsets_in, stream_tag
 from broker_core.broker.transactions.half import HALF_QUEUE
 from broker_core.broker.transactions.unpack import topics_of_halves
 from broker_core.codec.decode import property_columns
 from broker_core.codec.ids import MAKER_CHARS
+from broker_core.codec.legal_names import is_text
 from broker_core.codec.property_names import HALF_TOPIC, TRANSACTION_ID, UNIQ_KEY
 from broker_core.errors import RequestError, UnknownTransactionError
 
@@ -93,10 +95,10 @@ NOBODY_ELSE = Caller()
 
 def check_attempt(attempt: str) -> str:
     """Return an attempt's id if it has the form that UniqueIds gives it; else RequestError."""
-    if not _ATTEMPT.fullmatch(attempt):
+    if not is_text(attempt) or not _ATTEMPT.fullmatch(attempt):
         message = (
-            f"{attempt[:64]!r} is no attempt's id: it has {MAKER_CHARS} digits 0-9, A-F, those "
-            "that the unique keys of its messages begin with."
+            f"{ascii(attempt)[:64]} is no attempt's id: it has {MAKER_CHARS} digits 0-9, A-F, "
+            "those that the unique keys of its messages begin with."
         )
         raise RequestError(message)
     return attempt
@@ -104,6 +106,11 @@ def check_attempt(attempt: str) -> str:
 
 def check_batch(batch: BatchRef) -> BatchRef:
     """Return a batch's name if it can be stored; else RequestError."""
+    for what in (batch.owner, batch.name):
+        if not is_text(what):
+            message = f"A batch's owner or name can't be {ascii(what)[:64]}, which is no text."
+            raise RequestError(message)
+    require_number(batch.number, "A batch's number")
     longest = max(len(batch.owner), len(batch.name))
     is_nameable = batch.owner and longest <= MAX_NAME_CHARS and len(stream_tag(batch)) <= MAX_TAG
     if not is_nameable or not 0 <= batch.number <= MAX_NUMBER:
@@ -176,7 +183,9 @@ class Claims:
 
     def _owner(self, batch: BatchRef, receipt: Receipt, caller: Caller) -> str:
         """Return who prepared a receipt's attempt, if it is of this batch and the caller's."""
-        found = self._journal.attempt(receipt.attempt)
+        # What no attempt is called would be looked for, and remembered: a request has megabytes.
+        is_name = _ATTEMPT.fullmatch(receipt.attempt) is not None
+        found = self._journal.attempt(receipt.attempt) if is_name else None
         if found is None or found.batch != batch or not caller.may_settle(found.user):
             raise _unknown(batch)
         return found.user

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from broker_core.broker.query import as_frames, find_by_id, find_by_key
+from broker_core.broker.query import as_frames, find_by_id, find_by_key, not_found
 from broker_core.codec.schema import schema_of
-from broker_core.errors import MessageNotFoundError, OffsetRangeError, RequestError
+from broker_core.errors import OffsetRangeError, RequestError
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.service.auth import method_rules
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 MOST_ROWS = 1 << 20
+MOST_COLUMNS = 256
+MOST_VALUES = 1 << 24
+"""Values that are decoded at a time, nulls too: rows times columns."""
 LONGEST_WAIT_S = 60.0
 COLUMNS_AHEAD = 4
 """Chunks' worth of records that are decoded at a time: columns are smaller than records."""
@@ -150,9 +153,10 @@ class ReadHandlers:
         request: pb.Pull,
     ) -> Iterator[bytes]:
         chunk_bytes = self._chunk_bytes(request.batch_bytes)
-        columns = tuple(request.columns)
-        schema_of(columns)  # refuses a column that does not exist, before anything is read
+        columns = _columns(request)
         rows = request.batch_rows if 0 < request.batch_rows < MOST_ROWS else MOST_ROWS
+        # Many columns of small messages take more memory than the messages do.
+        rows = max(1, min(rows, MOST_VALUES // max(1, len(columns))))
         frames = broker.pull(
             wanted,
             message_filter=wanted_filter,
@@ -224,11 +228,10 @@ class ReadHandlers:
         """Yield the message with an id; raise MessageNotFoundError if the caller can't read it."""
         with self._pool.broker() as broker:
             topics = method_rules.readable(call.identity, broker.topics())
-            # An offset id names a record of any topic: its right is asked when it has been read.
             record = find_by_id(broker.reader, topics, request.message_id)
+            # An offset id names a record of any topic: its right is asked when it has been read.
             if not method_rules.readable(call.identity, [record.topic]):
-                message = f"No message with id {request.message_id} can be read by you."
-                raise MessageNotFoundError(message)
+                raise not_found(request.message_id)
             frames = as_frames([record], broker.reader)
         yield from self._packed(frames)
 
@@ -256,6 +259,19 @@ def filter_of(given: pb.Filter) -> MessageFilter | None:
     if kind is None:
         return None
     return MessageFilter.of(**{kind: getattr(given, kind)})
+
+
+def _columns(request: pb.Pull) -> tuple[str, ...]:
+    """Return the columns that a client asks for; RequestError unless each exists and is one."""
+    if len(request.columns) > MOST_COLUMNS or len(set(request.columns)) < len(request.columns):
+        message = (
+            f"{len(request.columns)} columns are to be read; name at most {MOST_COLUMNS}, and each "
+            "once."
+        )
+        raise RequestError(message)
+    columns = tuple(request.columns)
+    schema_of(columns)  # refuses a column that does not exist, before anything is read
+    return columns
 
 
 def _in_parts(records: Iterable[Record], most_bytes: int) -> Iterator[list[Record]]:

@@ -28,11 +28,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from broker_core.codec.hashing.index_keys import KEY_MARK
 from broker_core.codec.hashing.java import index_hash, java_hash
 from broker_core.errors import CorruptRecordError
 from broker_core.store.io.segments import map_file, unreadable
@@ -81,7 +83,19 @@ def key_hash(topic: str, key: str) -> int:
     >>> key_hash("TopicTest", "7F000001000A18B4AAC200000001ABCD")
     616046194
     """
-    return index_hash(java_hash(f"{topic}#{key}"))
+    hashed, shift = _key_hash(key)
+    value = (java_hash(topic + KEY_MARK) * shift + hashed) & 0xFFFFFFFF
+    return index_hash(value - (1 << 32) if value >= 1 << 31 else value)
+
+
+@lru_cache(maxsize=64)
+def _key_hash(key: str) -> tuple[int, int]:
+    """Return a key's own hash, and what the hash of the text before it is multiplied by.
+
+    Apart from the topic's, for one id is looked for in every topic, and may have 32,767 bytes.
+    """
+    units = len(key.encode("utf-16-le", "surrogatepass")) // 2
+    return java_hash(key), pow(31, units, 1 << 32)
 
 
 def file_size(slots: int, entries: int) -> int:
