@@ -193,15 +193,17 @@ CATALOGUE: dict[str, Condition] = {
     "ROCKETMQ_SINK.BATCH_CONFLICT": Condition(
         "40002",
         "{batch}{checkpoint} can't be taken for the batch that was written under this number: "
-        "{reason} The checkpoint was restored or copied, the query makes its rows anew each time, "
-        "or the broker has forgotten a batch of long ago. Nothing of this batch was written. Set "
+        "{reason} The checkpoint was restored or copied, the query makes its rows anew each time "
+        "(uuid, rand, times, sums of floating-point numbers, collected lists), or the broker has "
+        "forgotten a batch of long ago. Nothing of this batch was written. Set "
         "{option}=repeat to leave such batches out, {option}=write to write them, or begin with a "
         "new checkpoint or another {txn_id}.",
     ),
     "ROCKETMQ_SINK.BATCH_GAP": Condition(
         "40002",
         "{batch}{checkpoint} can't follow what {broker} holds: {reason} The store is older than "
-        "the checkpoint, or the query wrote elsewhere before. Nothing of this batch was written. "
+        "the checkpoint, the query wrote elsewhere before, or all of its batches so far were empty "
+        "and written by an earlier version. Nothing of this batch was written. "
         "Set {option}=true to go on from here, or restore store and checkpoint together.",
     ),
     "ROCKETMQ_SINK.BATCH_UNKNOWN": Condition(

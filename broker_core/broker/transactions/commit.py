@@ -339,7 +339,7 @@ class BatchCommits:
         tag = stream_tag(check_batch(batch))
         newest = self._journal.decision_for(tag, caller.user)
         if newest is not None and newest.decision.supersedes(batch):
-            self._repeat(newest, self._brought(batch, receipts, caller), flush)
+            self._abort_repeat(newest, self._brought(batch, receipts, caller), flush)
             return
         claim = self._claims.claim(batch, receipts, caller)
         while True:
@@ -347,7 +347,7 @@ class BatchCommits:
             own = self._journal.decision(tag, claim.owner)
             for found in (newest, own):
                 if found is not None and found.decision.supersedes(batch):
-                    self._repeat(found, claim, flush)
+                    self._abort_repeat(found, claim, flush)
                     return
             guard = partial(self._require_newest, tag, (newest, own), claim.owner, caller)
             try:
@@ -355,6 +355,15 @@ class BatchCommits:
             except SettledElsewhereError:
                 continue
             return
+
+    def _abort_repeat(self, found: LoggedDecision, brought: Claim, flush: str | None) -> None:
+        """Roll back what a decided batch did not need.
+
+        A loss is not told here, and so not noted as told: whoever aborts has an error already, and
+        Spark drops a second one. The next commit tells it, and check-back rolls back what is left.
+        """
+        if found.decision.is_done or self._finisher.try_finish(found):
+            self._repeat(found, brought, flush)
 
     def _repeat(self, found: LoggedDecision, brought: Claim, flush: str | None) -> None:
         """Finish a batch that is decided already, and roll back what is not of it."""

@@ -133,6 +133,7 @@ class ReadHandlers:
         """Yield the messages of a range in chunks, filtered; with `follow`, also later ones."""
         queue = QueueRef(request.topic, request.broker_name, request.queue_id)
         wanted_filter = filter_of(request.filter)
+        _columns(request)  # before a follower waits: it keeps what it asked for
         waiting = call.waiting() if request.follow else nullcontext()
         with waiting, self._pool.broker() as broker:
             wanted = OffsetRange(queue, LogicalOffset(request.start), LogicalOffset(request.end))
@@ -153,7 +154,7 @@ class ReadHandlers:
         request: pb.Pull,
     ) -> Iterator[bytes]:
         chunk_bytes = self._chunk_bytes(request.batch_bytes)
-        columns = _columns(request)
+        columns = tuple(request.columns)
         rows = request.batch_rows if 0 < request.batch_rows < MOST_ROWS else MOST_ROWS
         # Many columns of small messages take more memory than the messages do.
         rows = max(1, min(rows, MOST_VALUES // max(1, len(columns))))

@@ -338,7 +338,8 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             None,
             WRITE,
             "Makes a plain batch save idempotent: a second save with this id to the same topic "
-            "adds nothing, whatever its rows.",
+            "adds nothing, whatever its rows. Inside a foreachBatch it names the write in place of "
+            "the query's ids, and other rows under one id are an error.",
         ),
         Option(
             names.ON_CONFLICT,

@@ -10,10 +10,14 @@ answered "already done" (commit.py).
 | --- | --- | --- |
 | `writeStream.format("rocketmq")` | query id, batch id, `txnName` | adds nothing |
 | `write` inside `foreachBatch` | query id, batch id, `txnName` or else `topic` | adds nothing |
-| `write` with `txnId` | `txnId`, `txnName`, `topic` | adds nothing |
+| `write` with `txnId`, there too | `txnId`, `txnName`, `topic` | adds nothing |
 | `write` without | a fresh UUID | is another batch: written again |
 
 A query that starts with a new checkpoint has a new query id, and so writes its batches again.
+
+A `txnId` counts wherever it is given: a replay may run in a thread or under Connect, where the ids
+of the query are not known, though the first run was told them. Inside a `foreachBatch` its rows
+count beside it (fingerprint.py), for there it names a batch that a checkpoint can bring back.
 
 **Runs.** A second write of one batch in one run is no replay. A run of a batch is named by Spark's
 application, the time at which it began (a second attempt of a YARN application has the id of the
@@ -64,16 +68,20 @@ class WriteIdentity:
     """The batch, the run that writes it, and whether it may ever come again.
 
     `may_repeat` False lets the broker forget the decision: no other write can have this identity.
-    `is_query`: it is a batch of a streaming query, by sink or `foreachBatch`. `former` is the batch
-    as earlier versions named it, where they named it otherwise.
+    `is_query`: it is known by the ids of a streaming query, by sink or `foreachBatch`;
+    `is_in_query`: one writes it, whatever it is known by. `former` is the batch as earlier versions
+    named it, where they named it otherwise; `by_query` as they named it where the query's ids are
+    known, since they then passed over `txnId`.
     """
 
     batch: BatchRef
     run: str
     may_repeat: bool
     is_query: bool = True
+    is_in_query: bool = True
     is_connect: bool = False
     former: BatchRef | None = None
+    by_query: BatchRef | None = None
 
 
 def fresh_save_id() -> str:
@@ -100,32 +108,45 @@ def batch_identity(options: SinkOptions, save_id: str, properties: Properties) -
 
     WriteError for a write of a `foreachBatch` that is not told its batch and has no `txnId`.
     """
-    query, batch = properties(QUERY_ID), properties(BATCH_ID)
-    run = run_of(properties)
-    if query is not None and batch is not None:
-        # Without a name, writes to different topics are still different writes.
-        name = options.txn_name or (destination(options) if options.topic else "")
-        reference = BatchRef(f"query:{query}", name, int(batch))
-        return WriteIdentity(reference, run, may_repeat=True)
+    by_query, run = _by_query(options, properties), run_of(properties)
     is_connect = properties(CONNECT_OPERATION) is not None
-    if options.txn_id is None:
-        if is_stream_session(properties):
-            raise sink_errors.batch_unknown(is_connect=is_connect)
-        reference = BatchRef(f"save:{save_id}", options.txn_name or "", 0)
+    is_in_query = by_query is not None or is_stream_session(properties)
+    if options.txn_id is not None:
+        owner, former = f"save:{options.txn_id}", options.txn_name or ""
+        # A name that looks like a destination is another save's name in this version.
+        is_plain = TO not in f" {former}"
         return WriteIdentity(
-            reference, run or save_id, may_repeat=False, is_query=False, is_connect=is_connect
+            BatchRef(owner, (f"{former} " if former else "") + destination(options), 0),
+            run or save_id,
+            may_repeat=True,
+            is_query=False,
+            is_in_query=is_in_query,
+            is_connect=is_connect,
+            former=BatchRef(owner, former, 0) if is_plain else None,
+            by_query=by_query,
         )
-    owner, former = f"save:{options.txn_id}", options.txn_name or ""
-    # A name that looks like a destination is another save's name in this version.
-    is_plain = TO not in f" {former}"
+    if by_query is not None:
+        return WriteIdentity(by_query, run, may_repeat=True)
+    if is_in_query:
+        raise sink_errors.batch_unknown(is_connect=is_connect)
     return WriteIdentity(
-        BatchRef(owner, (f"{former} " if former else "") + destination(options), 0),
+        BatchRef(f"save:{save_id}", options.txn_name or "", 0),
         run or save_id,
-        may_repeat=True,
+        may_repeat=False,
         is_query=False,
+        is_in_query=False,
         is_connect=is_connect,
-        former=BatchRef(owner, former, 0) if is_plain else None,
     )
+
+
+def _by_query(options: SinkOptions, properties: Properties) -> BatchRef | None:
+    """Return a batch of a `foreachBatch` by the query's ids; None where they are not known."""
+    query, batch = properties(QUERY_ID), properties(BATCH_ID)
+    if query is None or batch is None:
+        return None
+    # Without a name, writes to different topics are still different writes.
+    name = options.txn_name or (destination(options) if options.topic else "")
+    return BatchRef(f"query:{query}", name, int(batch))
 
 
 def run_of(properties: Properties) -> str:

@@ -29,7 +29,9 @@ that is decided to other rows, or goes on where the store has not been:
 
 - The fingerprint differs (fingerprint.py), a later number is decided, or the broker has forgotten
   all but the number: BATCH_CONFLICT, unless `onConflict` says what to do. Of saves with a `txnId`
-  the id counts, and the topics if a column names them.
+  the id counts, and the topics if a column names them; inside a `foreachBatch` also the rows.
+- Tasks found the batch decided and stored nothing, but it is no more when the driver asks, because
+  another run wrote an earlier one all the same (`onConflict=write`): BATCH_CONFLICT.
 - A streaming sink commits every batch, empty ones too, so the one before must be decided: else
   BATCH_GAP, unless `allowGap`. Inside `foreachBatch` batches may be left out.
 - A second write of one run with an equal identity has other rows (written.py): WRITTEN_TWICE.
@@ -52,19 +54,25 @@ from broker_core.errors import BatchConflictError, BatchGapError, BrokerError
 from broker_core.types import BatchOutcome
 from pyspark_rocketmq import client_cache
 from pyspark_rocketmq.errors import sink_errors
-from pyspark_rocketmq.sink.fingerprint import fingerprints, save_fingerprint
+from pyspark_rocketmq.sink.fingerprint import fingerprints, row_fingerprints, save_fingerprint
 from pyspark_rocketmq.sink.task import SinkMessage, decided_as, require_transactions
 from pyspark_rocketmq.sink.written import WrittenBatches
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import WriterCommitMessage
 
+    from broker_core.api import BrokerTransactions
     from broker_core.types import Conflict, Receipt
     from pyspark_rocketmq.options.options import SinkOptions
     from pyspark_rocketmq.sink.batch_identity import WriteIdentity
     from pyspark_rocketmq.sink.fingerprint import RowSum
 
 log = logging.getLogger(__name__)
+
+_OVERLAP = (
+    "When its tasks ran, a batch was committed under this number, so they stored nothing; since "
+    "then another run wrote an earlier batch once more."
+)
 
 Messages = Sequence["WriterCommitMessage | None"]
 
@@ -108,10 +116,13 @@ def _commit(
     known = _fingerprints(options, identity, [each.sum for each in told])
     try:
         transactions = require_transactions(client_cache.cached_writer(client), options)
-        if identity.former is not None and decided_as(transactions, identity) == identity.former:
-            # Written by an earlier version, which did not note where to.
+        if _has_former(transactions, options, identity, known):
             transactions.abort_batch(batch, receipts, flush=options.flush)
             return BatchOutcome(is_repeat=True, run="")
+        # What found the batch decided and stored nothing must not be committed without its rows.
+        is_left_out = any(each.rows and each.receipt and not each.receipt.count for each in told)
+        if is_left_out:
+            previous = batch.number
         request = partial(
             transactions.commit_batch,
             batch,
@@ -119,12 +130,14 @@ def _commit(
             run=identity.run,
             keep=identity.may_repeat,
             flush=options.flush,
-            previous=None if options.allow_gap else previous,
+            previous=None if options.allow_gap and not is_left_out else previous,
         )
         return _decide(request, known, options.on_conflict)
     except BatchConflictError as error:
         raise sink_errors.batch_conflict(batch, options.checkpoint, error) from error
     except BatchGapError as error:
+        if is_left_out:
+            raise sink_errors.batch_conflict(batch, options.checkpoint, _OVERLAP) from error
         raise sink_errors.batch_gap(batch, options.checkpoint, client.address, error) from error
     except BrokerError as error:
         raise client_cache.failed(error, client, f"commit {batch}") from error
@@ -136,7 +149,35 @@ def _fingerprints(
     """Return what tells this batch from others with its number, then what did in the past."""
     if identity.is_query:
         return fingerprints(options, identity.batch, sums)
-    return [save_fingerprint(sums) if identity.may_repeat else ""]
+    by_topics = save_fingerprint(sums) if identity.may_repeat else ""
+    if not identity.is_in_query:
+        return [by_topics]
+    return [*row_fingerprints(options, sums), *filter(None, [by_topics])]
+
+
+def _has_former(
+    transactions: BrokerTransactions,
+    options: SinkOptions,
+    identity: WriteIdentity,
+    known: Sequence[str],
+) -> bool:
+    """Tell whether an earlier version wrote a batch, under the name that it gave it; finish it."""
+    former, by_query = identity.former, identity.by_query
+    if former is not None and decided_as(transactions, identity) == former:
+        # It did not note where to, or what.
+        transactions.abort_batch(former, [], flush=options.flush)
+        return True
+    if by_query is None or not transactions.is_batch_decided(by_query):
+        return False
+    # This name may also be that of another write of this function, with other rows: so these count.
+    # It is decided, so the question is answered by a repeat or a conflict, and writes nothing.
+    for each in known:
+        with suppress(BatchConflictError):
+            outcome = transactions.commit_batch(
+                by_query, [], run=identity.run, flush=options.flush, fingerprint=each
+            )
+            return outcome.run != identity.run
+    return False
 
 
 def _decide(

@@ -18,7 +18,8 @@ known by the fingerprint that this version gave it.
             properties, shardingKey, queueId, delayLevel and body of each. Tasks add them up, the
             driver joins the sums.
     2t:…    the topics that a column sends the rows of a save with `txnId` to. Its rows may
-            differ: the id says that they are the same.
+            differ: the id says that they are the same. Inside a `foreachBatch` a `txnId` names one
+            batch of many, which a restored checkpoint makes of other rows: there `2r` counts.
 
 The first is better than the second: rows that are made anew in a replay (`uuid()`, `rand()`, the
 time of day in a `foreachBatch`) have another sum, and the replay is then refused as a conflict,
@@ -129,15 +130,27 @@ def element_lengths(column: pa.Array) -> tuple[pa.Array, pa.Array]:
 def fingerprints(options: SinkOptions, batch: BatchRef, sums: Iterable[RowSum]) -> list[str]:
     """Return the fingerprint of a query's batch, on the driver, then those of earlier versions."""
     where, total = destination(options), sum(sums, NO_ROWS)
-    former = [_digest(FORMER_VERSION + ROWS, [where, str(total.rows), str(total.former)])]
+    own, former = row_fingerprints(options, [total])
     folder = _local(options.checkpoint)
     logged = None if folder is None else _offsets(folder, batch)
-    if logged is None:
-        return [_digest(VERSION + ROWS, [where, total.rows, total.digests]), *former]
-    content = [where, str(folder), logged, total.rows, sorted(total.topics)]
+    if folder is None or logged is None:
+        return [own, former]
+    # One folder has one name, however it is spelled; as it was spelled is how it was named before.
+    made = [
+        _digest(VERSION + OFFSETS, [where, name, logged, total.rows, sorted(total.topics)])
+        for name in dict.fromkeys((str(folder.resolve()), str(folder)))
+    ]
     before, entry = logged
-    former.insert(0, _digest(FORMER_VERSION + OFFSETS, [where, *before, "/", *entry]))
-    return [_digest(VERSION + OFFSETS, content), *former]
+    return [*made, _digest(FORMER_VERSION + OFFSETS, [where, *before, "/", *entry]), former]
+
+
+def row_fingerprints(options: SinkOptions, sums: Iterable[RowSum]) -> list[str]:
+    """Return the fingerprint of rows, then that of version 1."""
+    where, total = destination(options), sum(sums, NO_ROWS)
+    return [
+        _digest(VERSION + ROWS, [where, total.rows, total.digests]),
+        _digest(FORMER_VERSION + ROWS, [where, str(total.rows), str(total.former)]),
+    ]
 
 
 def save_fingerprint(sums: Iterable[RowSum]) -> str:

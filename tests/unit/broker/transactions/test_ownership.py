@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -162,6 +163,7 @@ def hostile(own: Receipt, others: Receipt) -> dict[str, list[Receipt]]:
         "negative": [replace(own, prepared=(Prepared(LogicalOffset(-5), mine.end),))],
         "unknown-attempt": [replace(own, attempt=attempt_id(99))],
         "no-attempt": [replace(own, attempt="query:q#")],
+        "long-attempt": [replace(own, attempt="F" * 3_000_000)],
         "other-batch": [replace(own, batch=NEXT)],
     }
 
@@ -197,7 +199,8 @@ def test_a_right_that_was_taken_away_is_missed_at_the_decision(
 
 
 @pytest.mark.parametrize(
-    "attempt", ["", "query:q#", "delay#1", "x\x02TAGS\x01delay#1", "a" * 20, "F" * 21, "G" * 20]
+    "attempt",
+    ["", "query:q#", "delay#1", "x\x02TAGS\x01delay#1", "a" * 20, "F" * 21, "G" * 20, None, 7],
 )
 def test_an_attempt_has_the_one_form_that_clients_make(alice: Transactions, attempt: str) -> None:
     messages = outgoing("orders", [b"row"], attempt, queues=1)
@@ -256,6 +259,13 @@ def test_keys_of_another_attempt_are_refused(alice: Transactions) -> None:
         BatchRef("o", "n" * 1025, 0),
         BatchRef("o", "", -1),
         BatchRef("\N{GRINNING FACE}" * 1024, "", 0),
+        BatchRef(chr(0xD800), "", 0),
+        BatchRef("o", chr(0xDFFF), 0),
+        BatchRef(cast("str", None), "", 0),
+        BatchRef("o", cast("str", 7), 0),
+        BatchRef("o", "", cast("int", "1")),
+        BatchRef("o", "", cast("int", 1.0)),
+        BatchRef("o", "", True),
     ],
 )
 def test_a_batch_has_a_name_that_can_be_stored(alice: Transactions, batch: BatchRef) -> None:
@@ -599,7 +609,7 @@ def test_retention_finishes_what_is_decided(broker: EmbeddedBroker, alice: Trans
     assert not alice.commit_batch(NEXT, [prepare(alice, NEXT, 2, b"next")]).is_repeat
 
 
-@pytest.mark.parametrize("before", ["nothing", "check-back", "retention"])
+@pytest.mark.parametrize("before", ["nothing", "check-back", "retention", "abort"])
 def test_a_loss_is_told_once_and_the_query_goes_on(
     broker: EmbeddedBroker, alice: Transactions, before: str
 ) -> None:
@@ -614,6 +624,9 @@ def test_a_loss_is_told_once_and_the_query_goes_on(
     elif before == "retention":
         # Whoever else comes first tells the log alone.
         broker.transactions.keep_decisions(2 * FILE_BYTES, is_locked=False)
+    elif before == "abort":
+        # Spark drops what is raised then: the commit that follows has to tell it.
+        alice.abort_batch(BATCH, [])
 
     with pytest.raises(BatchLostError, match=r"batch 5 .* 1 of its 1 half messages"):
         alice.commit_batch(NEXT, [following])

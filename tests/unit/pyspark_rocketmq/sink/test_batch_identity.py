@@ -105,6 +105,16 @@ def test_a_write_of_a_foreach_batch_without_a_batch_is_refused(connect: dict[str
     assert named.may_repeat
 
 
+@pytest.mark.parametrize("given", [IN_STREAM, IN_STREAM_SESSION, IN_STREAM_SESSION | CONNECT])
+def test_an_id_names_a_write_of_a_foreach_batch_wherever_it_runs(given: dict[str, str]) -> None:
+    named = batch_identity(options(topic="t", txnId="q-7"), "save", given.get)
+
+    assert named.batch == BatchRef("save:q-7", "to:t", 0)
+    assert named.is_in_query
+    assert not named.is_query
+    assert not batch_identity(options(topic="t", txnId="q-7"), "save", NOTHING.get).is_in_query
+
+
 @pytest.mark.parametrize("value", ["true", None])
 def test_a_setting_that_users_know_does_not_hide_a_stream_s_session(value: str | None) -> None:
     given = IN_STREAM_SESSION | {"spark.sql.cbo.enabled": value}

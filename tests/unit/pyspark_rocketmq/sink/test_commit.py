@@ -7,7 +7,7 @@ import json
 import logging
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.transactions.decision_lookup import DecisionLookup
-from broker_core.broker.transactions.decision_records import stream_tag
+from broker_core.broker.transactions.decision_records import Decision, stream_tag
 from broker_core.broker.transactions.forgotten import ForgottenStreams
 from broker_core.types import BatchRef
 from pyspark_rocketmq import client_cache
@@ -26,7 +26,13 @@ from pyspark_rocketmq.errors import WriteError
 from pyspark_rocketmq.options.options import SinkOptions
 from pyspark_rocketmq.sink import commit as sink_commit
 from pyspark_rocketmq.sink import written
-from pyspark_rocketmq.sink.batch_identity import WriteIdentity, batch_identity, stream_identity
+from pyspark_rocketmq.sink.batch_identity import (
+    CONNECT_OPERATION,
+    STREAM_SESSION,
+    WriteIdentity,
+    batch_identity,
+    stream_identity,
+)
 from pyspark_rocketmq.sink.commit import abort, commit
 from pyspark_rocketmq.sink.fingerprint import fingerprints
 from pyspark_rocketmq.sink.schema import SinkColumns
@@ -419,6 +425,72 @@ def test_replayed_rows_that_are_not_those_written_are_a_conflict(broker: Embedde
     assert texts(broker) == ["a"]
 
 
+WAYS: dict[str, Callable[[], dict[str, str]]] = {
+    "told": in_batch,
+    "thread": lambda: in_save() | {STREAM_SESSION: "false"},
+    "connect": lambda: in_save() | {STREAM_SESSION: "false", CONNECT_OPERATION: "c687"},
+}
+"""The ways in which a function of a `foreachBatch` may write, as the sink sees them."""
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.product(WAYS, WAYS)))
+def test_an_id_makes_a_replay_in_any_way_a_repeat(
+    broker: EmbeddedBroker, first: str, second: str
+) -> None:
+    options = parse(broker, txnId="orders-0")
+    save(options, WAYS[first](), "a", "b")
+
+    save(options, WAYS[second](), "b", "a")
+    with pytest.raises(WriteError, match="BATCH_CONFLICT"):
+        save(options, WAYS[second](), "c", "d")  # an older checkpoint, or another write
+    save(parse(broker, txnId="orders-1"), WAYS[second](), "a", "b")
+    save(parse(broker, txnId="orders-0", onConflict="repeat"), WAYS[second](), "c", "d")
+
+    assert sorted(texts(broker)) == ["a", "a", "b", "b"]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["", "orders-0", "orders-1"])))
+def test_writes_of_one_function_with_and_without_an_id_are_several(
+    broker: EmbeddedBroker, order: tuple[str, ...]
+) -> None:
+    for run in (in_batch(), in_batch()):
+        for name in order:
+            save(parse(broker, **({"txnId": name} if name else {})), run, f"for {name}")
+
+    assert sorted(texts(broker)) == ["for ", "for orders-0", "for orders-1"]
+
+
+def test_a_batch_with_an_id_of_an_earlier_version_is_a_repeat(broker: EmbeddedBroker) -> None:
+    """It passed over the id where the query's ids are known."""
+    save(parse(broker), in_batch(3), "a")
+
+    save(parse(broker, txnId="orders-3"), in_batch(3), "a")
+    save(parse(broker, txnId="orders-4"), in_batch(4), "a")
+
+    assert texts(broker) == ["a", "a"]
+
+
+def test_rows_that_tasks_left_out_are_not_committed_as_none(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """A copy's tasks find their batch decided; then another run writes an earlier one anew."""
+    options, number = parse(broker, allowGap="true"), itertools.count()
+
+    def prepared(batch: int, body: str, options: SinkOptions = options) -> list[SinkMessage]:
+        run = in_batch(batch) | {"spark.sql.execution.root.id": str(next(number))}
+        return prepare(options, stream_identity(options, run.get), [body])
+
+    commit(options, prepared(5, "r5"))
+    of_copy = prepared(5, "of the copy")
+    anew = parse(broker, allowGap="true", onConflict="write")
+    commit(anew, prepared(4, "r4", anew))
+
+    with pytest.raises(WriteError, match=r"BATCH_CONFLICT.*stored nothing"):
+        commit(options, of_copy)
+
+    assert texts(broker) == ["r5", "r4"]
+
+
 def test_batches_of_a_foreach_batch_may_be_left_out(broker: EmbeddedBroker) -> None:
     for number in (2, 5):
         save(parse(broker), in_batch(number), f"w{number}")
@@ -489,13 +561,19 @@ def test_one_id_for_rows_to_other_topics_of_a_column_is_a_conflict(
     assert texts(broker, "u") == []
 
 
+@pytest.mark.parametrize("is_finished", [True, False])
 def test_a_save_of_an_earlier_version_is_a_repeat(
-    broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+    broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture, is_finished: bool
 ) -> None:
     options, former = parse(broker, txnId="day-1"), BatchRef("save:day-1", "", 0)
     message = prepare(options, WriteIdentity(former, "old", may_repeat=True), ["a"])[0]
     assert message.receipt is not None
-    broker.transactions.commit_batch(former, [message.receipt], run="old")
+    if is_finished:
+        broker.transactions.commit_batch(former, [message.receipt], run="old")
+    else:
+        decision = Decision(former, "old", ((0, message.receipt.count),))
+        host = broker.writer.settings.store_host
+        broker.writer.append(DecisionLookup(broker.reader).records([decision], 0, host))
 
     save(options, {}, "a")
 

@@ -216,6 +216,19 @@ def test_a_relative_path_begins_at_the_working_folder(
     assert found.pop().startswith("2o:")
 
 
+def test_a_folder_is_one_however_it_is_spelled(tmp_path: Path) -> None:
+    place = log_offsets(tmp_path / "a")
+    (tmp_path / "link").symlink_to(place)
+    (tmp_path / "b").mkdir()
+    spelled = [str(place), f"{tmp_path}/b/../a", f"file:{tmp_path}/link", f"{place}/"]
+
+    found = [fingerprints(options(each), BATCH, []) for each in spelled]
+
+    assert len({each[0] for each in found}) == 1
+    # As it was spelled is how an earlier version named it.
+    assert [len(each) for each in found] == [3, 4, 4, 3]
+
+
 @pytest.mark.parametrize(
     "other",
     [RowSum(3, 7, frozenset("t")), RowSum(2, 7, frozenset("u")), RowSum(2, 7, frozenset("tu"))],

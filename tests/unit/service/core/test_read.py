@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from broker_core.broker.query import as_frames
 from broker_core.codec.frames import FrameBatch
 from broker_core.codec.record import Record
-from broker_core.errors import OffsetRangeError, RequestError
+from broker_core.errors import MessageNotFoundError, OffsetRangeError, RequestError
 from broker_core.service import arrival_notifier
 from broker_core.service.arrival_notifier import ArrivalNotifier, ArrivedRecords
-from broker_core.service.auth.user_rights import ANYONE
+from broker_core.service.auth.user_rights import ANYONE, Right, Rule, UserIdentity
 from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.core import read
 from broker_core.service.core.read import ReadHandlers
@@ -23,7 +23,7 @@ from broker_core.service.core.rpc import Call
 from broker_core.store.reader import StoreReader
 from broker_core.store.settings import StoreSettings
 from broker_core.wire.core import broker_pb2 as pb
-from broker_core.wire.core.frames import unpack
+from broker_core.wire.core.frames import unpack, unpack_columns
 from broker_core.wire.core.methods import Limits
 from tests.contract.test_messages import outgoing
 from tests.kit.served import SMALL_FILES
@@ -34,7 +34,7 @@ QUEUE = ("t", 0)
 class Follower:
     """A call that never ends by itself."""
 
-    identity = ANYONE
+    identity: UserIdentity = ANYONE
     is_active = True
     recheck_s = 1.0
 
@@ -63,8 +63,9 @@ def send(pool: BrokerPool, *bodies: bytes, queue_id: int = 0) -> None:
         broker.append(outgoing(*bodies, topic="t", queue_id=queue_id))
 
 
-def pull(pool: BrokerPool, *, chunk_bytes: int = 4096, **more: object) -> Iterator[bytes]:
+def pull(pool: BrokerPool, *, chunk_bytes: int = 4096, **more: Any) -> Iterator[bytes]:
     request = pb.Pull(topic="t", broker_name="broker-a", queue_id=0)
+    request.columns.extend(more.pop("columns", ()))
     for name, value in more.items():
         setattr(request, name, value)
     reading = ReadHandlers(pool, Limits(4096, chunk_bytes, 1 << 20))
@@ -195,6 +196,48 @@ def test_a_key_that_no_message_has_is_answered_with_none(pool: BrokerPool) -> No
     [chunk] = reading.query(pb.Query(topic="t", key="k", limit=64), cast("Call", Follower()))
 
     assert not len(unpack(chunk).sizes)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [["body", "topic", "body"], [f"property:{n}" for n in range(257)], ["body", "nope"]],
+    ids=["twice", "many", "unknown"],
+)
+@pytest.mark.parametrize("follow", [False, True])
+def test_columns_are_few_and_each_is_named_once(
+    pool: BrokerPool, columns: list[str], follow: bool
+) -> None:
+    with pytest.raises(RequestError, match=r"each once|no column"):
+        next(pull(pool, columns=columns, follow=follow))
+
+
+def test_many_columns_are_decoded_for_few_rows_at_a_time(
+    pool: BrokerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(pool, *[b"%d" % number for number in range(50)])
+    monkeypatch.setattr(read, "MOST_VALUES", 60)
+    wanted = [f"property:{number}" for number in range(20)]
+
+    chunks = list(pull(pool, columns=wanted, end=50))
+
+    assert [unpack_columns(unpack(chunk), wanted).num_rows for chunk in chunks[:-1]] == [3] * 16
+
+
+def test_an_id_that_may_not_be_read_is_told_as_one_that_is_not_there(pool: BrokerPool) -> None:
+    stranger = UserIdentity("stranger", (Rule("other", frozenset(Right)),))
+    reading = ReadHandlers(pool, Limits(4096, 4096, 1 << 20))
+    with pool.broker() as broker:
+        held = broker.send("t", b"secret")
+    told = []
+
+    for name in (held.offset_msg_id, held.offset_msg_id[:-1] + "F", held.msg_id, "k" * 4_000_000):
+        call = Follower()
+        call.identity = stranger
+        with pytest.raises(MessageNotFoundError) as caught:
+            next(reading.message(pb.MessageId(message_id=name), cast("Call", call)))
+        told.append(str(caught.value).replace(name, "ID").replace("k" * 128 + "…", "ID"))
+
+    assert len(set(told)) == 1
 
 
 def test_only_the_last_pieces_of_followed_queues_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
