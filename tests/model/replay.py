@@ -13,7 +13,7 @@ journal must be the model's.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -26,7 +26,8 @@ from broker_core.broker.transactions.api import Transactions
 from broker_core.broker.transactions.asking import Producer
 from broker_core.broker.transactions.ownership import Caller
 from broker_core.codec.message_batch import Destinations
-from broker_core.codec.property_names import BATCH_TOPIC, HALF_TOPIC
+from broker_core.codec.property_names import BATCH_TOPIC, HALF_TOPIC, PREPARED_BY
+from broker_core.codec.record import Record
 from broker_core.errors import (
     BatchConflictError,
     BatchGapError,
@@ -154,12 +155,10 @@ class Listeners:
             for (group, user, _), count in zip(producers, wanted, strict=True)
         ]
 
-    def ask(
-        self, half: HalfMessage, user: str, body: bytes, properties: Mapping[str, str]
-    ) -> LocalTransactionState:
+    def ask(self, half: HalfMessage, record: Record) -> LocalTransactionState:
         """Return the answer."""
-        del half, body, properties
-        assert user in self.users
+        del half
+        assert record.property_map.get(PREPARED_BY, "") in self.users
         return self.state
 
 

@@ -422,11 +422,8 @@ class Transactions:
         half = handle_of(record)
         if half is None:
             return
-        properties = dict(record.property_map)
-        user = properties.pop(PREPARED_BY, "")
         try:
-            state = self._asking.ask(half, user, record.plain_body, properties)
-            self.end(half, state)
+            self.end(half, self._asking.ask(half, record))
         except Exception:
             # One listener's error must not keep the others from being asked; a later round asks
             # about this one again.

@@ -8,13 +8,15 @@ questions of several. On a server the listeners are other processes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from broker_core.codec.property_names import PREPARED_BY
 from broker_core.types import LocalTransactionState
 
 if TYPE_CHECKING:
     from broker_core.api import TransactionListener
+    from broker_core.codec.record import Record
     from broker_core.types import HalfMessage
 
 Producer: TypeAlias = tuple[str, str, str]
@@ -30,10 +32,11 @@ class Asking(Protocol):
         All of them together have room.
         """
 
-    def ask(
-        self, half: HalfMessage, user: str, body: bytes, properties: Mapping[str, str]
-    ) -> LocalTransactionState:
-        """Ask about one half message; UNKNOWN if the answer comes later, or never."""
+    def ask(self, half: HalfMessage, record: Record) -> LocalTransactionState:
+        """Ask about one half message, by its record; UNKNOWN if the answer comes later, or never.
+
+        The record is not to be kept: a round asks about many.
+        """
 
 
 class OwnListeners:
@@ -49,12 +52,14 @@ class OwnListeners:
             for (group, _, _), count in zip(producers, wanted, strict=True)
         ]
 
-    def ask(
-        self, half: HalfMessage, user: str, body: bytes, properties: Mapping[str, str]
-    ) -> LocalTransactionState:
+    def ask(self, half: HalfMessage, record: Record) -> LocalTransactionState:
         """Return what the group's listener says."""
-        del user
         listener = self.listeners.get(half.group)
         if listener is None:
             return LocalTransactionState.UNKNOWN
-        return listener.check_local_transaction(half, body, properties)
+        return listener.check_local_transaction(half, record.plain_body, told_properties(record))
+
+
+def told_properties(record: Record) -> dict[str, str]:
+    """Return a half message's properties as its producer is told them."""
+    return {name: text for name, text in record.property_map.items() if name != PREPARED_BY}

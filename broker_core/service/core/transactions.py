@@ -8,10 +8,11 @@ once.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,10 +20,16 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 
 from broker_core.broker.admission.records import admit
+from broker_core.broker.transactions.asking import told_properties
 from broker_core.broker.transactions.ownership import MAX_RANGES, MAX_RECEIPTS
 from broker_core.codec.legal_names import check_group
-from broker_core.codec.property_names import HALF_TOPIC
-from broker_core.errors import IllegalMessageError, RequestError
+from broker_core.codec.property_names import HALF_TOPIC, PREPARED_BY
+from broker_core.errors import (
+    CorruptRecordError,
+    IllegalMessageError,
+    OffsetRangeError,
+    RequestError,
+)
 from broker_core.service.auth import method_rules
 from broker_core.service.auth.user_rights import Right
 from broker_core.service.core.write import join_chunks
@@ -41,12 +48,14 @@ if TYPE_CHECKING:
     from broker_core.broker.broker import EmbeddedBroker
     from broker_core.broker.transactions.api import Transactions
     from broker_core.broker.transactions.asking import Producer
+    from broker_core.codec.record import Record
     from broker_core.service.broker_pool import BrokerPool
     from broker_core.service.core.rpc import Call
     from broker_core.service.group_commit import GroupCommit
     from broker_core.types import HalfMessage, Receipt
     from broker_core.wire.core.methods import Limits
 
+log = logging.getLogger(__name__)
 ASKED_AHEAD = 256
 """Questions that wait for one listener; what is beyond is asked about in a later round."""
 
@@ -179,12 +188,24 @@ class TransactionHandlers:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question that waits: the half message, who prepared it, and who hears of it.
+
+    It names the half message and has neither body nor properties: those are read when it is sent,
+    so that questions nobody takes need little memory.
+    """
+
+    half: HalfMessage
+    user: str
+
+
 @dataclass(eq=False)
 class _Listener:
     """One Listen call: who calls, and the questions that wait for it."""
 
     call: Call
-    questions: queue.Queue[pb.Question | None]
+    questions: queue.Queue[_Asked | None]
 
     def may_hear(self, user: str, topic: str) -> bool:
         """Tell whether its user may be told of what a user prepared for a topic."""
@@ -252,14 +273,12 @@ class CheckBackListeners:
         group, user, topic = producer
         return (each for each in self._listeners.get(group, []) if each.may_hear(user, topic))
 
-    def ask(
-        self, half: HalfMessage, user: str, body: bytes, properties: Mapping[str, str]
-    ) -> LocalTransactionState:
-        """Send a question to a listener that has kept a place for it.
+    def ask(self, half: HalfMessage, record: Record) -> LocalTransactionState:
+        """Let a question wait for a listener that has kept a place for it.
 
         Return UNKNOWN: the answer comes by a call of its own.
         """
-        question = pb.Question(half=pack_half(half), body=body, properties=dict(properties))
+        user = record.property_map.get(PREPARED_BY, "")
         producer = (half.group, user, half.topic)
         with self._lock:
             listeners = self._listeners.get(half.group, [])
@@ -271,7 +290,7 @@ class CheckBackListeners:
             if chosen is not None:
                 listeners.remove(chosen)
                 listeners.append(chosen)
-                chosen.questions.put_nowait(question)
+                chosen.questions.put_nowait(_Asked(half, user))
         return LocalTransactionState.UNKNOWN
 
     def stop(self) -> None:
@@ -290,17 +309,34 @@ class CheckBackListeners:
             try:
                 call.when_over(lambda: mine.questions.put_nowait(None))
                 while call.is_active and not self._pool.is_stopping:
-                    question = None
+                    asked = None
                     with suppress(queue.Empty):
-                        question = mine.questions.get(timeout=call.recheck_s)
+                        asked = mine.questions.get(timeout=call.recheck_s)
                     call.require_still()
-                    if question is not None:
-                        yield question
+                    # Looked at again: the rule may have been narrowed while the question waited.
+                    if asked is not None and mine.may_hear(asked.user, asked.half.topic):
+                        question = self._question(asked.half)
+                        if question is not None:
+                            yield question
             finally:
                 with self._lock:
                     self._listeners[group].remove(mine)
                     if not self._listeners[group]:
                         del self._listeners[group]
+
+    def _question(self, half: HalfMessage) -> pb.Question | None:
+        """Return the question about a half message; None if that has left the log since.
+
+        Then retention has put it back, and a later round asks about the new one.
+        """
+        with self._pool.broker() as broker:
+            try:
+                record = broker.reader.record_at(half.physical_offset)
+                body = record.plain_body
+            except (CorruptRecordError, OffsetRangeError):
+                log.warning("event=question_not_sent group=%s", half.group, exc_info=True)
+                return None
+        return pb.Question(half=pack_half(half), body=body, properties=told_properties(record))
 
 
 def _transactions(broker: EmbeddedBroker, call: Call) -> Transactions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -12,12 +13,15 @@ from typing import Any, cast
 import pytest
 
 from broker_core.broker.transactions.ownership import Caller
+from broker_core.codec.record import Record
+from broker_core.errors import OffsetRangeError
 from broker_core.service.auth.method_rules import caller_of
 from broker_core.service.auth.user_rights import Right, Rule, UserIdentity
 from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.core import transactions
 from broker_core.service.core.rpc import Call
 from broker_core.service.core.transactions import CheckBackListeners
+from broker_core.store.reader import StoreReader
 from broker_core.store.settings import StoreSettings
 from broker_core.types import BatchRef, LocalTransactionState
 from broker_core.wire.core import broker_pb2 as pb
@@ -107,6 +111,10 @@ class Listening:
         for question in self._questions:
             self._answer(question)
             self.heard.append(question.body)
+
+    def become(self, identity: UserIdentity) -> None:
+        """Let the user have other rights, as a changed credentials file does."""
+        self._call.identity = identity
 
     def end(self) -> None:
         self._call.is_active = False
@@ -210,6 +218,89 @@ def test_listeners_of_several_topics_are_asked_about_as_much_as_they_take(
     assert report.asked == 8
     # None of the three is left without.
     assert {body.split(b"/")[0].decode() for body in owner.heard} == set(topics)
+
+
+def test_questions_that_nobody_takes_keep_no_bodies_in_memory(
+    pool: BrokerPool, clock: ManualClock
+) -> None:
+    listeners = CheckBackListeners(pool)
+    bodies = [bytes([number]) * (1 << 18) for number in range(8)]
+    with pool.broker() as broker:
+        own = broker.transactions.asked_by(caller_of(OWNER))
+        for body in bodies:
+            own.prepare("orders", body, group="g")
+    may_go_on = threading.Event()
+    owner = Listening(listeners, OWNER, lambda _: may_go_on.wait(30))
+    try:
+        clock.advance(1)
+        report = listeners.check_back()
+        (listener,) = listeners._listeners["g"]
+        held_bytes = len(pickle.dumps(list(listener.questions.queue)))
+        may_go_on.set()
+        wait_until(lambda: len(owner.heard) == report.asked, "questions")
+    finally:
+        may_go_on.set()
+        owner.end()
+
+    assert report.asked == len(bodies)
+    assert held_bytes < 4096
+    assert sorted(owner.heard) == bodies
+
+
+def test_questions_that_wait_are_dropped_once_a_rule_is_narrowed(
+    pool: BrokerPool, clock: ManualClock
+) -> None:
+    with pool.broker() as broker:
+        broker.create_topic("orders-eu", queues=1)
+        own = broker.transactions.asked_by(caller_of(OWNER))
+        for number in range(4):
+            own.prepare("orders", f"orders-{number}".encode(), group="g")
+            own.prepare("orders-eu", f"eu-{number}".encode(), group="g")
+    listeners = CheckBackListeners(pool)
+    may_go_on = threading.Event()
+    owner = Listening(listeners, OWNER, lambda _: may_go_on.wait(30))
+    try:
+        clock.advance(1)
+        assert listeners.check_back().asked == 8
+        # The first question is with the client; the others wait.
+        owner.become(user("owner", publish="orders-eu"))
+        may_go_on.set()
+        wait_until(lambda: b"eu-3" in owner.heard, "questions")
+    finally:
+        may_go_on.set()
+        owner.end()
+
+    assert [body for body in owner.heard[1:] if not body.startswith(b"eu")] == []
+
+
+def test_a_question_about_what_has_left_the_log_is_passed_over(
+    pool: BrokerPool, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listeners = CheckBackListeners(pool)
+    open_halves(pool, 3)
+    may_go_on = threading.Event()
+    owner = Listening(listeners, OWNER, lambda _: may_go_on.wait(30))
+    try:
+        clock.advance(1)
+        listeners.check_back()
+        read = StoreReader.record_at
+        gone: list[int] = []
+
+        def record_at(reader: StoreReader, offset: int) -> Record:
+            if not gone:
+                gone.append(offset)
+                raise OffsetRangeError("gone")
+            return read(reader, offset)
+
+        monkeypatch.setattr(StoreReader, "record_at", record_at)
+        may_go_on.set()
+        wait_until(lambda: len(owner.heard) == 2, "questions")
+    finally:
+        may_go_on.set()
+        owner.end()
+
+    assert len(gone) == 1
+    assert b"secret-2" in owner.heard
 
 
 @pytest.mark.parametrize("committers", [1, 8])
