@@ -6,6 +6,7 @@ kinds of message id look alike, so an id is tried as an offset id first, then as
 
 from __future__ import annotations
 
+from itertools import chain, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -37,12 +38,16 @@ from broker_core.errors import (
 from broker_core.store.index.file import key_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from broker_core.codec.record import Record
     from broker_core.store.reader import StoreReader
 
+MOST_OTHERS = 8192
+"""Messages of a key's hash that do not have the key: so many are looked at for a query."""
 _APACHE_UNIQUE_LIMIT = 32
+_CHECKED = 64
+"""So many of the candidates are checked for the hash."""
 _TAG_PREFIX = "T#"
 _SHOWN_CHARS = 128
 
@@ -50,9 +55,11 @@ _SHOWN_CHARS = 128
 def find_by_key(reader: StoreReader, topic: str, key: str, limit: int) -> Iterator[Record]:
     """Return messages of a topic with a key or unique key, by physical offset, read one by one.
 
-    Up to 64 it answers as an Apache broker does: the limit counts candidates of equal hash, the
-    newest first, and only what the index files hold is found. A higher limit asks for all there
-    is, indexed or not.
+    The limit counts messages that have the key, the newest first. Candidates of equal hash do not
+    count, so nobody hides messages behind others of that hash; RequestError if there are so many
+    that an answer would take long. Up to 64 only what the index files hold is found, and only the
+    32 newest by unique key, as an Apache broker answers. A higher limit asks for all there is,
+    indexed or not.
     """
     if limit < 1:
         message = f"A query's limit is {limit}; give 1 or more."
@@ -61,9 +68,45 @@ def find_by_key(reader: StoreReader, topic: str, key: str, limit: int) -> Iterat
         return iter(())  # no record can hold it, and hashing takes time
     is_complete = limit > DEFAULT_QUERY_LIMIT
     unique_limit = limit if is_complete else min(limit, _APACHE_UNIQUE_LIMIT)
-    candidates = reader.lookup(topic, key, limit, is_complete=is_complete)
-    by_offset = sorted(enumerate(candidates), key=itemgetter(1))
+    candidates = reader.candidates(topic, key, is_complete=is_complete)
+    found = list(islice(candidates, unique_limit))
+    if len(found) == unique_limit:
+        # There may be more than count: so each is looked at before it counts.
+        own = _own(reader, topic, key, chain(found, candidates), limit)
+        found = list(islice(own, limit))
+    by_offset = sorted(enumerate(found), key=itemgetter(1))
     return _matching(reader, topic, key, by_offset, unique_limit)
+
+
+def _own(
+    reader: StoreReader, topic: str, key: str, candidates: Iterable[int], limit: int
+) -> Iterator[int]:
+    """Yield the candidates that have the topic and the key; their bodies are not read.
+
+    Of the others only the first few are checked for the hash: they may have thousands of keys.
+    """
+    most = limit + MOST_OTHERS
+    for number, physical_offset in enumerate(candidates):
+        if number == most:
+            shown = key if len(key) <= _SHOWN_CHARS else f"{key[:_SHOWN_CHARS]}…"
+            message = (
+                f"More than {MOST_OTHERS} messages that do not have the key {shown} of topic "
+                f"{topic} have its hash, so finding those that have it would take long; ask with "
+                f"a limit above {most}, or read the topic."
+            )
+            raise RequestError(message)
+        record = _indexed_record(
+            reader, topic, key, physical_offset, with_body=False, is_checked=number < _CHECKED
+        )
+        if _has(record, topic, key):
+            yield physical_offset
+
+
+def _has(record: Record, topic: str, key: str) -> bool:
+    """Tell whether a record is of a topic and has a key, unique or not."""
+    return record.topic == topic and (
+        record.property_map.get(UNIQ_KEY) == key or key in _keys(record)
+    )
 
 
 def _matching(
@@ -76,10 +119,7 @@ def _matching(
     """Yield the records with a key among candidates: (number, physical offset)."""
     for number, physical_offset in candidates:
         record = _indexed_record(reader, topic, key, physical_offset)
-        if record.topic != topic:
-            continue
-        is_unique = record.property_map.get(UNIQ_KEY) == key
-        if key in _keys(record) or (is_unique and number < unique_limit):
+        if _has(record, topic, key) and (number < unique_limit or key in _keys(record)):
             yield record
 
 
@@ -134,17 +174,29 @@ def as_frames(records: Sequence[Record], reader: StoreReader) -> FrameBatch:
     )
 
 
-def _indexed_record(reader: StoreReader, topic: str, key: str, physical_offset: int) -> Record:
-    """Return the record an index entry points to; CorruptRecordError if it has no such key."""
+def _indexed_record(
+    reader: StoreReader,
+    topic: str,
+    key: str,
+    physical_offset: int,
+    *,
+    with_body: bool = True,
+    is_checked: bool = True,
+) -> Record:
+    """Return the record that an index entry points to.
+
+    CorruptRecordError if none lies there or, with `is_checked`, if it has no key of that hash.
+    """
     try:
-        record = reader.record_at(physical_offset)
+        record = reader.log.record(physical_offset, with_body=with_body)
     except OffsetRangeError as error:
         raise _misled(reader, topic, key, physical_offset) from error
-    hashed = key_hash(topic, key)
-    indexed = [record.property_map.get(UNIQ_KEY), *_keys(record)]
-    indexed.append(_TAG_PREFIX + record.property_map.get(TAGS, ""))
-    if not any(key_hash(record.topic, each) == hashed for each in indexed if each):
-        raise _misled(reader, topic, key, physical_offset)
+    if is_checked and not _has(record, topic, key):
+        hashed = key_hash(topic, key)
+        indexed = [record.property_map.get(UNIQ_KEY), *_keys(record)]
+        indexed.append(_TAG_PREFIX + record.property_map.get(TAGS, ""))
+        if not any(key_hash(record.topic, each) == hashed for each in indexed if each):
+            raise _misled(reader, topic, key, physical_offset)
     return record
 
 

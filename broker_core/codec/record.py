@@ -175,15 +175,20 @@ def property_crc_matches(encoded: Buffer) -> bool:
 
 
 def decode_record(
-    data: Buffer, position: int = 0, *, name: str = "", verify: bool = True
+    data: Buffer,
+    position: int = 0,
+    *,
+    name: str = "",
+    verify: bool = True,
+    with_body: bool = True,
 ) -> Record:
     """Return the record at `position`.
 
     CorruptRecordError if there is none, or if `verify` is set and the body does not have its
-    checksum.
+    checksum. Without `with_body` the body is left out: not read, and so not checked.
     """
     try:
-        return _decode(memoryview(data), position, verify)
+        return _decode(memoryview(data), position, verify and with_body, with_body)
     except (_BrokenError, struct.error) as error:
         where = f"{name or 'the buffer'} at byte {position}"
         message = f"No valid record in {where}: {error}. Run `rocketmq-broker check` on the store."
@@ -194,7 +199,7 @@ class _BrokenError(ValueError):
     """A field that contradicts the layout."""
 
 
-def _decode(data: memoryview, position: int, verify: bool) -> Record:
+def _decode(data: memoryview, position: int, verify: bool, with_body: bool) -> Record:
     size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = (
         _HEAD.unpack_from(data, position)
     )
@@ -211,7 +216,7 @@ def _decode(data: memoryview, position: int, verify: bool) -> Record:
     (stored,) = _TIME.unpack_from(record, at)
     store_host, at = _host(record, at + 8, sys_flag & SysFlag.STORE_HOST_V6)
     reconsume, prepared, body_length = _BODY_HEAD.unpack_from(record, at)
-    body, at = _field(record, at + _BODY_HEAD.size, body_length, "body")
+    body, at = _field(record, at + _BODY_HEAD.size, body_length, "body", is_read=with_body)
     if magic == MAGIC_V1:
         (topic_length,) = struct.unpack_from(">b", record, at)
         topic, at = _field(record, at + 1, topic_length, "topic")
@@ -259,11 +264,13 @@ def _host(record: memoryview, at: int, is_wide: int) -> tuple[bytes, int]:
     return _field(record, at, width, "host")
 
 
-def _field(record: memoryview, at: int, length: int, name: str) -> tuple[bytes, int]:
+def _field(
+    record: memoryview, at: int, length: int, name: str, *, is_read: bool = True
+) -> tuple[bytes, int]:
     if length < 0 or at + length > len(record):
         message = f"{name} length is {length}, {max(0, len(record) - at)} bytes remain"
         raise _BrokenError(message)
-    return bytes(record[at : at + length]), at + length
+    return bytes(record[at : at + length]) if is_read else b"", at + length
 
 
 def corrupt(frames: FrameBatch, row: int, what: str = "") -> CorruptRecordError:

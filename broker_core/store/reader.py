@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,6 @@ from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from broker_core.codec.frames import FrameBatch
 from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.store.format_check import require_store
-from broker_core.store.index.file import MAX_TIME_MS
 from broker_core.store.io.page_residency import PageResidency
 from broker_core.store.io.segments import Segment
 from broker_core.store.log.commit_log import CommitLog
@@ -390,17 +390,12 @@ class StoreReader:
             raise CorruptRecordError(message, view.directory, physical_offset)
         return time_ms
 
-    def lookup(
-        self,
-        topic: str,
-        key: str,
-        limit: int,
-        begin_ms: int = 0,
-        end_ms: int = MAX_TIME_MS,
-        *,
-        is_complete: bool = False,
-    ) -> list[int]:
-        """Return physical offsets of records that may have a key, newest first.
+    def lookup(self, topic: str, key: str, limit: int, *, is_complete: bool = False) -> list[int]:
+        """Return the first of the `candidates` for a key, at most `limit`."""
+        return list(islice(self.candidates(topic, key, is_complete=is_complete), limit))
+
+    def candidates(self, topic: str, key: str, *, is_complete: bool = False) -> Iterator[int]:
+        """Return the physical offsets of records that may have a key, newest first, as asked for.
 
         Only hashes were compared. Deleted records are left out. With `is_complete`, parts of
         the log that no index file covers are searched too.
@@ -412,9 +407,7 @@ class StoreReader:
             from broker_core.store.index.view import IndexView
 
             self._index = IndexView(self.root, self.log, self.settings, self.recovery)
-        bounds = (begin_ms, end_ms)
-        found = self._index.lookup(topic, key, limit, bounds, is_complete=is_complete)
-        return [physical_offset for physical_offset in found if physical_offset >= self.log.start]
+        return self._index.lookup(topic, key, is_complete=is_complete)
 
 
 def _bound(select: Select, extension: ConsumeQueueExt) -> EntrySelect:

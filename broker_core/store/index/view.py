@@ -21,12 +21,7 @@ from broker_core.codec.frames import FrameBatch
 from broker_core.codec.hashing.index_keys import hashes_of
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
 from broker_core.codec.record import decode_record
-from broker_core.store.index.file import (
-    MAX_TIME_MS,
-    IndexFile,
-    key_hash,
-    list_index_files,
-)
+from broker_core.store.index.file import IndexFile, key_hash, list_index_files
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,16 +31,11 @@ if TYPE_CHECKING:
     from broker_core.store.recovery.plan import RecoveryPlan
     from broker_core.store.settings import StoreSettings
 
-    Keys = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
-    """Of each key its hash, its record's physical offset and its record's store time."""
+    Keys = tuple[NDArray[np.int32], NDArray[np.int64]]
+    """Of each key its hash and its record's physical offset."""
 
-ALL_TIMES = (0, MAX_TIME_MS)
 _FEW = 16
-_NO_KEYS: Keys = (
-    np.empty(0, dtype=np.int32),
-    np.empty(0, dtype=np.int64),
-    np.empty(0, dtype=np.int64),
-)
+_NO_KEYS: Keys = (np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64))
 
 
 class IndexView:
@@ -69,65 +59,42 @@ class IndexView:
         if {"maxHashSlotNum", "maxIndexNum"} <= settings.given:
             self._slots[settings.index_file_bytes] = settings.index_slots
 
-    def lookup(
-        self,
-        topic: str,
-        key: str,
-        limit: int,
-        bounds: tuple[int, int] = ALL_TIMES,
-        *,
-        is_complete: bool = False,
-    ) -> list[int]:
-        """Return physical offsets of at most `limit` candidates, newest first, each once.
+    def lookup(self, topic: str, key: str, *, is_complete: bool = False) -> Iterator[int]:
+        """Yield physical offsets of candidates, newest first, each once; deleted ones left out.
 
-        `bounds` are the earliest and latest store time, to the second. With `is_complete` the
-        parts of the log that no file covers are searched as well, last, and records that were
-        deleted do not count.
+        With `is_complete` the parts of the log that no file covers are searched as well, last.
         """
-        found: dict[int, None] = {}
+        known: set[int] = set()
         wanted = key_hash(topic, key)
         files = self._files()
-        candidates = [self._indexed(files, wanted, *bounds)]
+        candidates = [self._indexed(files, wanted)]
         if is_complete:
-            candidates.append(self._unindexed(files, wanted, *bounds))
+            candidates.append(self._unindexed(files, wanted))
         for physical_offset in chain(*candidates):
-            if len(found) >= limit:
-                break
-            if not is_complete or physical_offset >= self._log.start:
-                found.setdefault(physical_offset)
-        return list(found)
+            if physical_offset >= self._log.start and physical_offset not in known:
+                known.add(physical_offset)
+                yield physical_offset
 
-    def _unindexed(
-        self, files: list[IndexFile], wanted: int, begin_ms: int, end_ms: int
-    ) -> Iterator[int]:
+    def _unindexed(self, files: list[IndexFile], wanted: int) -> Iterator[int]:
         """Yield candidates from the parts of the log that no file covers."""
         at = self._log.start
         for header in [file.header for file in files if not file.is_empty]:
             if header.begin_physical_offset > at:
                 gap = _RebuiltIndex(self._log, at, header.begin_physical_offset)
-                yield from gap.lookup(wanted, begin_ms, end_ms)
+                yield from gap.lookup(wanted)
             at = max(at, header.end_physical_offset)
-        yield from _RebuiltIndex(self._log, at, self._log.capacity).lookup(wanted, begin_ms, end_ms)
+        yield from _RebuiltIndex(self._log, at, self._log.capacity).lookup(wanted)
 
-    def _indexed(
-        self, files: list[IndexFile], wanted: int, begin_ms: int, end_ms: int
-    ) -> Iterator[int]:
+    def _indexed(self, files: list[IndexFile], wanted: int) -> Iterator[int]:
         """Yield candidates from the files, newest first, and from what replaces unusable ones."""
         if self._recovery is not None and self._recovery.index is not None:
             last = _last_kept(self._recovery.index)
             files = [file for file in files if last is None or int(file.path.name) <= last]
-            yield from self._rebuild(self._recovery).lookup(wanted, begin_ms, end_ms)
-        is_bounded = (begin_ms, end_ms) != ALL_TIMES
+            yield from self._rebuild(self._recovery).lookup(wanted)
         for file in reversed(files):
-            header = file.header
-            if file.is_empty:
-                continue  # its bytes do not even tell how many slots it has
-            is_inside = header.begin_timestamp <= end_ms and header.end_timestamp >= begin_ms
-            if is_inside or not is_bounded:
+            if not file.is_empty:  # its bytes do not even tell how many slots it has
                 file.slots = self._slots_of(file)
-                yield from file.lookup(wanted, begin_ms, end_ms)
-            if is_bounded and header.begin_timestamp < begin_ms:
-                return
+                yield from file.lookup(wanted)
 
     def _files(self) -> list[IndexFile]:
         files = []
@@ -172,14 +139,11 @@ class _RebuiltIndex:
                 found.append((_keys_of_few if count <= _FEW else _keys)(stretch, count))
             if stretch.end >= end:
                 break
-        self._hashes, self._offsets, self._times = map(np.concatenate, zip(*found, strict=True))
+        self._hashes, self._offsets = map(np.concatenate, zip(*found, strict=True))
 
-    def lookup(self, wanted: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+    def lookup(self, wanted: int) -> Iterator[int]:
         """Yield physical offsets under a hash, newest first; see IndexFile.lookup."""
-        rows = np.flatnonzero(self._hashes == wanted)[::-1]
-        seconds = self._times[rows] // 1000 * 1000
-        is_inside = (seconds >= begin_ms) & (seconds <= end_ms)
-        yield from self._offsets[rows[is_inside]].tolist()
+        yield from self._offsets[np.flatnonzero(self._hashes == wanted)[::-1]].tolist()
 
 
 def _keys_of_few(stretch: Stretch, count: int) -> Keys:
@@ -188,10 +152,10 @@ def _keys_of_few(stretch: Stretch, count: int) -> Keys:
     for start, size in zip(stretch.starts[:count].tolist(), stretch.sizes.tolist(), strict=False):
         record = decode_record(stretch.buffer[start : start + size].tobytes(), verify=False)
         if record.sys_flag & TRANSACTION_MASK != SysFlag.ROLLBACK:
-            at = record.physical_offset, record.store_timestamp
-            rows += [(each, *at) for each in hashes_of(record.topic, record.property_map)]
-    found = np.array(rows, dtype=np.int64).reshape(-1, 3)
-    return found[:, 0].astype(np.int32), found[:, 1], found[:, 2]
+            hashes = hashes_of(record.topic, record.property_map)
+            rows += [(each, record.physical_offset) for each in hashes]
+    found = np.array(rows, dtype=np.int64).reshape(-1, 2)
+    return found[:, 0].astype(np.int32), found[:, 1]
 
 
 def _keys(stretch: Stretch, count: int) -> Keys:
@@ -206,4 +170,4 @@ def _keys(stretch: Stretch, count: int) -> Keys:
     )
     fields = dispatch_requests(frames)
     rows = fields.index_rows
-    return fields.index_hashes, fields.physical_offsets[rows], fields.store_timestamps[rows]
+    return fields.index_hashes, fields.physical_offsets[rows]

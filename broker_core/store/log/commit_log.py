@@ -104,15 +104,17 @@ class CommitLog:
             self.start <= physical_offset < self.capacity and self.locate(physical_offset) is None
         )
 
-    def record(self, physical_offset: int, *, verify: bool = True) -> Record:
-        """Return the record that begins at an offset.
+    def record(
+        self, physical_offset: int, *, verify: bool = True, with_body: bool = True
+    ) -> Record:
+        """Return the record that begins at an offset, or all of it but the body.
 
         OffsetRangeError for an offset that no file holds; CorruptRecordError if no record begins
         there, it says that it lies elsewhere, or `verify` finds a body that was changed.
         """
         segment, buffer = self._must_locate(physical_offset)
         position = physical_offset - segment.base
-        record = _decode(segment, buffer, position, verify=verify)
+        record = _decode(segment, buffer, position, verify=verify, with_body=with_body)
         if record.physical_offset != physical_offset:
             message = (
                 f"The record in {segment.path} at physical offset {physical_offset} says that it "
@@ -205,9 +207,13 @@ def _stretch(
     )
 
 
-def _decode(segment: Segment, buffer: NDArray[np.uint8], position: int, *, verify: bool) -> Record:
+def _decode(
+    segment: Segment, buffer: NDArray[np.uint8], position: int, *, verify: bool, with_body: bool
+) -> Record:
     try:
-        return decode_record(buffer.data, position, name=str(segment.path), verify=verify)
+        return decode_record(
+            buffer.data, position, name=str(segment.path), verify=verify, with_body=with_body
+        )
     except CorruptRecordError as error:
         physical_offset = segment.base + position
         message = (

@@ -13,6 +13,7 @@ import pytest
 
 from broker_core import QueueRef, SqlFilter, open_broker
 from broker_core.api import Broker
+from broker_core.broker import query
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.message_batch import MessageBatch
@@ -282,6 +283,40 @@ def test_keys_of_equal_hash_are_told_apart(broker: EmbeddedBroker) -> None:
 
     assert broker.query("orders", "kBB")["body"].to_pylist() == [b"2"]
     assert broker.query("orders", "T#kAa").num_rows == 0
+
+
+@pytest.mark.parametrize("limit", [1, 32, 64, 65])
+def test_messages_of_another_topic_and_equal_hash_hide_nothing(
+    broker: EmbeddedBroker, limit: int
+) -> None:
+    """`Aa` and `BB` have one hash, and so has any key behind them."""
+    for topic in ("Aa", "BB"):
+        broker.create_topic(topic, queues=1)
+    own = broker.send("Aa", b"own", keys=["k"])
+    for _ in range(70):
+        broker.send("BB", b"other", keys=["k", own.msg_id])
+
+    assert broker.query("Aa", "k", limit=limit)["body"].to_pylist() == [b"own"]
+    assert broker.query("Aa", own.msg_id, limit=limit)["body"].to_pylist() == [b"own"]
+    assert broker.message(own.msg_id)["body"].to_pylist() == [b"own"]
+
+
+def test_a_query_whose_answer_would_take_long_says_so(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query, "MOST_OTHERS", 100)
+    broker.create_topic("Aa", queues=1)
+    broker.create_topic("BB", queues=1)
+    broker.send("Aa", b"own", keys=["k"])
+    for _ in range(164):
+        broker.send("BB", b"other", keys=["k"])
+
+    with pytest.raises(RequestError, match="limit above 164"):
+        broker.query("Aa", "k")
+    assert broker.query("Aa", "k", limit=165)["body"].to_pylist() == [b"own"]
+    for _ in range(64):
+        broker.send("Aa", b"new", keys=["k"])
+    assert broker.query("Aa", "k")["body"].to_pylist() == [b"new"] * 64
 
 
 def test_a_query_gives_at_most_its_limit_and_the_newest(broker: EmbeddedBroker) -> None:
