@@ -11,7 +11,7 @@ written, if one of its half messages is settled already. The caller looks again 
 
 Only losing power in the middle of an append breaks the pair, for then the log is cut anywhere: a
 visible copy can be left without its op, also some of a block and not the rest. `copied` finds such
-copies by the prepared offset that they carry.
+copies by the prepared offset and the unique key that they carry.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from broker_core.broker.transactions.decision_records import runs_of
 from broker_core.broker.transactions.half import HALF_QUEUE
 from broker_core.broker.transactions.op import op_messages
 from broker_core.broker.transactions.routes import Routes
-from broker_core.broker.transactions.unpack import visible_copies
+from broker_core.broker.transactions.unpack import names_of, visible_copies
 from broker_core.codec.fields import locate
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
 from broker_core.codec.property_names import HALF_TOPIC
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
     from broker_core.broker.topics import TopicConfig
     from broker_core.broker.transactions.op import SettledHalves
+    from broker_core.broker.transactions.unpack import VisibleCopies
     from broker_core.codec.frames import FrameBatch
     from broker_core.codec.message_batch import Destinations
     from broker_core.store.reader import StoreReader
@@ -261,26 +264,45 @@ class HalfSettler:
 
         The copies lie in the log behind `physical_offset`, where the decision lies. Of a block
         some may be there and the rest not. Only the queues that the half messages name, or are
-        routed to, are searched, and only commits count (transaction bits 0x8): in no other record
-        is the prepared offset the broker's word.
+        routed to, are searched. Only commits count (transaction bits 0x8), for in no other record
+        is the prepared offset the broker's word, and only with the unique key of what was prepared.
         """
         queues: set[tuple[str, int]] = set()
         routes = self.routes()
-        for frames in self.frames(offsets):
-            for copies in visible_copies(frames):
-                to = copies.destinations
-                queues |= _queues(to) | _queues(replace(to, queue_ids=routes.queue_ids(to)))
-        found = [
-            prepared
+        wanted = [_NOTHING]
+        for copies in self._visible_copies(offsets):
+            to = copies.destinations
+            queues |= _queues(to) | _queues(replace(to, queue_ids=routes.queue_ids(to)))
+            wanted.append(copies.prepared_offsets)
+        prepared = np.concatenate(wanted)
+        names = [
+            found
             for topic, queue_id in sorted(queues)
-            for prepared in self._prepared_offsets(topic, queue_id, physical_offset)
+            for found in self._commits_of(topic, queue_id, physical_offset, prepared)
         ]
-        return np.concatenate(found) if found else _NOTHING
+        if not names:
+            return _NOTHING
+        # Rare: so keys are looked for only now.
+        there = pa.concat_arrays(names)
+        own = ((each.prepared_offsets, each.names()) for each in self._visible_copies(offsets))
+        return np.concatenate([some[pc.is_in(named, there).to_numpy(False)] for some, named in own])
 
-    def _prepared_offsets(
-        self, topic: str, queue_id: int, physical_offset: PhysicalOffset
-    ) -> Iterator[NDArray[np.int64]]:
-        """Yield the prepared offsets of a queue's commits that lie behind an offset of the log."""
+    def _visible_copies(self, offsets: NDArray[np.int64]) -> Iterator[VisibleCopies]:
+        """Yield the copies that make half messages visible."""
+        for frames in self.frames(offsets):
+            yield from visible_copies(frames)
+
+    def _commits_of(
+        self,
+        topic: str,
+        queue_id: int,
+        physical_offset: PhysicalOffset,
+        prepared: NDArray[np.int64],
+    ) -> Iterator[pa.Array]:
+        """Yield the names of a queue's commits of what was prepared, behind an offset of the log.
+
+        `names_of` (unpack.py) says what a name is.
+        """
         start, stop = self._reader.queue_range(topic, queue_id)
         # From the newest backwards: what a crash left lies near the end of a long queue.
         while stop > start:
@@ -292,8 +314,10 @@ class HalfSettler:
                 if len(frames):
                     fields = locate(frames)
                     is_commit = (fields.sys_flags & TRANSACTION_MASK) == SysFlag.COMMIT
-                    prepared = fields.integer("preparedTransactionOffset").astype(np.int64)
-                    yield prepared[is_commit]
+                    origins = fields.integer("preparedTransactionOffset").astype(np.int64)
+                    rows = np.flatnonzero(is_commit & np.isin(origins, prepared))
+                    if len(rows):
+                        yield names_of(origins[rows], fields.properties.take(rows))
             if first > begin:
                 return
             stop = begin

@@ -4,7 +4,7 @@ A block holds many messages (half_blocks.py), any other half message is one (hal
 to the message's own topic and queue, has transaction bits 0x8, and carries in
 PREPAREDTRANSACTIONOFFSET the physical offset at which the message was prepared: that of its half
 message, or of its record inside a block. It is unique, which is how a copy that a
-loss of power left without its op message is known (settle.py).
+loss of power left without its op message is known, together with its unique key (settle.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.broker.transactions.half import read_halves
@@ -28,7 +29,7 @@ from broker_core.codec.frames import FrameBatch
 from broker_core.codec.layout import TRANSACTION_MASK, SysFlag
 from broker_core.codec.message_batch import Destinations
 from broker_core.codec.properties.search import find_values
-from broker_core.codec.property_names import HALF_BLOCK, REAL_TOPIC, SCHEDULE_TOPIC
+from broker_core.codec.property_names import HALF_BLOCK, REAL_TOPIC, SCHEDULE_TOPIC, UNIQ_KEY
 from broker_core.codec.record_copy import store_time_at
 from broker_core.codec.scan import chain
 from broker_core.codec.spans import Spans, gather_spans, sliding
@@ -83,6 +84,12 @@ class VisibleCopies:
             self.prepared_offsets[rows],
         )
 
+    def names(self) -> pa.Array:
+        """Return what each copy is known by (`names_of`)."""
+        records, lengths = self.records, self.properties_lengths.astype(np.int64)
+        starts = records.starts + records.sizes - lengths
+        return names_of(self.prepared_offsets, Spans(records.buffer, starts, lengths))
+
     def in_queues(self, queue_ids: NDArray[np.int32]) -> VisibleCopies:
         """Return the copies for other queues of their topics; these are written over."""
         sliding(self.records.buffer, ">i4")[self.records.starts + layout.QUEUE_ID] = queue_ids
@@ -108,6 +115,13 @@ def visible_copies(frames: FrameBatch) -> Iterator[VisibleCopies]:
     for start, stop in pairwise(bounds):
         some = frames.slice(start, stop)
         yield _of_blocks(some, counts[start:stop]) if is_block[start] else _of_singles(some)
+
+
+def names_of(prepared_offsets: NDArray[np.int64], properties: Spans) -> pa.Array:
+    """Return what visible copies are known by: their prepared offsets and their unique keys."""
+    (keys,) = find_values(properties, [UNIQ_KEY])
+    texts = pa.array(prepared_offsets).cast(pa.string()).cast(pa.binary())
+    return pc.binary_join_element_wise(texts, gather_spans(keys).cast(pa.binary()), b" ")
 
 
 def topics_of_halves(frames: FrameBatch) -> set[str]:

@@ -13,9 +13,11 @@ from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.transactions import unpack
 from broker_core.broker.transactions.decision_lookup import DecisionLookup
 from broker_core.broker.transactions.decision_records import Decision
+from broker_core.codec import layout
 from broker_core.codec.layout import MAX_PROPERTIES_BYTES
 from broker_core.codec.properties.checksum import ROOM_BYTES as CHECKSUM_BYTES
 from broker_core.codec.property_names import HALF_TOPIC
+from broker_core.codec.spans import sliding
 from broker_core.errors import (
     BatchConflictError,
     IllegalMessageError,
@@ -172,6 +174,26 @@ def test_a_plain_message_does_not_pass_for_the_copy_of_a_row(broker: EmbeddedBro
     broker.transactions.commit_batch(BATCH, [receipt])
 
     assert sorted(visible(broker)) == sorted([b"from-peer", *bodies(3)])
+
+
+def test_a_commit_with_another_key_does_not_pass_for_the_copy_of_a_row(
+    broker: EmbeddedBroker,
+) -> None:
+    receipt = prepare(broker.transactions, BATCH, 1, bodies(3))
+    prepare(broker.transactions, NEXT, 2, [b"other"])
+    [frames] = broker.reader.frames(HALF_TOPIC, 0, 0, receipt.count)
+    [others] = broker.reader.frames(HALF_TOPIC, 0, receipt.count, receipt.count + 1)
+    [whole], [odd] = unpack.visible_copies(frames), unpack.visible_copies(others)
+    decision = Decision(BATCH, "r1", ((0, receipt.count),))
+    host = broker.writer.settings.store_host
+    broker.writer.append(DecisionLookup(broker.reader).records([decision], START_MS, host))
+    at = odd.records.starts + layout.PREPARED_OFFSET
+    sliding(odd.records.buffer, ">i8")[at] = whole.prepared_offsets[1]
+    broker.writer.append(odd.batch())
+
+    broker.transactions.commit_batch(BATCH, [receipt])
+
+    assert sorted(visible(broker)) == sorted([b"other", *bodies(3)])
 
 
 def test_a_repeat_changes_nothing_and_says_so(broker: EmbeddedBroker) -> None:
