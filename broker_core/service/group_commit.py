@@ -13,11 +13,8 @@ nothing.
   harm the others of its group: they are appended one by one.
 - A group is durable if one of its requests asked for flush="sync".
 - A request whose deadline has passed before its group began is refused, and nothing is written.
-- Requests in memory take at most `max_bytes`; a request beyond that waits for room before its
-  records are read off the wire. One request alone may be larger.
-- Several requests of one user take at most half of that. A request that does not go on is ended
-  (call_limits.py; core/write.py asks for a pace), and a call that waits for room takes one of the
-  slots of calls that wait, so that neither room nor threads are held by what was only announced.
+- Requests in memory take room (room.py). A request that does not go on is ended (call_limits.py;
+  core/write.py asks for a pace).
 - A caller who lost the right while waiting for room is refused, and nothing is written.
 
 **Outline.** `room` admits a request to memory. `append` checks a request of more than FEW messages,
@@ -36,32 +33,29 @@ thread that can append.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from broker_core.broker.admission.few import FEW, admit_appends
 from broker_core.concurrency import GroupQueue
-from broker_core.errors import BrokerError, UnavailableError
-from broker_core.service.auth.user_rights import ANYONE
+from broker_core.errors import BrokerError
+from broker_core.service.room import Room, busy
 from broker_core.store.batch import Batch
 from broker_core.types import AppendResult
 
 if TYPE_CHECKING:
     from broker_core.broker.admission.records import Records
     from broker_core.service.auth.method_rules import Permit
-    from broker_core.service.auth.user_rights import UserIdentity
     from broker_core.service.broker_pool import BrokerPool
+    from broker_core.service.room import Claim, RoomTaker
 
 GROUP_BYTES = 16 << 20
 _PAUSE_S = 0.0005
 _PAUSES = 4
 """A group waits for more requests for 4 × 0.5 ms at most, while several come at once."""
-_LOOK_S = 1.0
-"""Time after which a call that waits for room looks whether its client still does, and may."""
 
 
 @dataclass(eq=False, slots=True)
@@ -82,22 +76,6 @@ class Job:
         return len(self.records.data)
 
 
-class RoomTaker(Protocol):
-    """A call that asks for room, as far as room is concerned; core/rpc.py has the real one."""
-
-    identity: UserIdentity
-
-    @property
-    def is_active(self) -> bool:
-        """True while the client waits for the answer."""
-
-    def waiting(self) -> AbstractContextManager[None]:
-        """Hold a slot for a call that waits over a block."""
-
-    def require_still(self) -> None:
-        """Raise unless the caller could begin this call now."""
-
-
 class GroupCommit:
     """Appends of clients on their way into the log, in groups. Thread-safe."""
 
@@ -105,11 +83,8 @@ class GroupCommit:
         self, pool: BrokerPool, max_bytes: int, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._pool = pool
-        self._max_bytes = max_bytes
         self._monotonic = monotonic
-        self._changed = threading.Condition()
-        self._held_bytes = 0
-        self._held_by_user: dict[str, int] = {}
+        self._room = Room(max_bytes, monotonic)
         self._queue = GroupQueue(
             self._do,
             lambda job: job.size_bytes,
@@ -123,7 +98,7 @@ class GroupCommit:
     @property
     def held_bytes(self) -> int:
         """Bytes of all requests under way."""
-        return self._held_bytes
+        return self._room.held_bytes
 
     def append(self, job: Job) -> AppendResult:
         """Append a request's messages, together with the other requests that wait.
@@ -139,51 +114,16 @@ class GroupCommit:
         assert job.result is not None
         return job.result
 
-    # Room
-
-    @contextmanager
     def room(
-        self, size_bytes: int, deadline_s: float | None, call: RoomTaker | None = None
-    ) -> Iterator[None]:
-        """Hold room for a request over a block; raise UnavailableError if none is free in time.
-
-        Without a call, or without credentials, no user's share is looked at.
-        """
-        user = "" if call is None or call.identity is ANYONE else call.identity.name
-        with self._changed:
-            if not self._fits(size_bytes, user):
-                with nullcontext() if call is None else call.waiting():
-                    self._wait_for(size_bytes, user, deadline_s, call)
-            self._held_bytes += size_bytes
-            self._held_by_user[user] = self._held_by_user.get(user, 0) + size_bytes
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._held_bytes -= size_bytes
-                left = self._held_by_user.pop(user, 0) - size_bytes
-                if left:  # requests of no bytes hold nothing, however many there are
-                    self._held_by_user[user] = left
-                self._changed.notify_all()
-
-    def _fits(self, size_bytes: int, user: str) -> bool:
-        own = self._held_by_user.get(user, 0)
-        if user and own and own + size_bytes > self._max_bytes // 2:
-            return False
-        # The first condition lets a request that is larger than all room in, alone.
-        return not self._held_bytes or self._held_bytes + size_bytes <= self._max_bytes
-
-    def _wait_for(
-        self, size_bytes: int, user: str, deadline_s: float | None, call: RoomTaker | None
-    ) -> None:
-        while not self._fits(size_bytes, user):
-            left_s = self._left_s(deadline_s)
-            if left_s == 0 or (call is not None and not call.is_active):
-                raise _busy(self._held_bytes)
-            self._changed.wait(_LOOK_S if left_s is None else min(left_s, _LOOK_S))
-            # After each wait, the last one too: what is written next may have lost its right.
-            if call is not None:
-                call.require_still()
+        self,
+        size_bytes: int,
+        deadline_s: float | None,
+        call: RoomTaker | None = None,
+        *,
+        is_coming: bool = False,
+    ) -> AbstractContextManager[Claim]:
+        """Hold room for a request over a block; see `Room.claim`."""
+        return self._room.claim(size_bytes, deadline_s, call, is_coming=is_coming)
 
     def _left_s(self, deadline_s: float | None) -> float | None:
         return None if deadline_s is None else max(0.0, deadline_s - self._monotonic())
@@ -195,7 +135,7 @@ class GroupCommit:
         live = []
         for job in group:
             if self._left_s(job.deadline_s) == 0:
-                job.error = _busy(self._held_bytes)
+                job.error = busy(self.held_bytes)
             else:
                 live.append(job)
         if not live:
@@ -255,11 +195,3 @@ class GroupCommit:
 def _in_order(group: Sequence[Job]) -> list[Job]:
     """Return requests as their batch has them: those checked before, then the small ones."""
     return sorted(group, key=lambda job: job.batch is None)
-
-
-def _busy(held_bytes: int) -> UnavailableError:
-    message = (
-        f"The broker could not append in time: {held_bytes} bytes of requests are being served. "
-        f"Nothing was written; try again later, or with a longer timeout."
-    )
-    return UnavailableError(message)

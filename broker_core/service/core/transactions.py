@@ -32,7 +32,7 @@ from broker_core.errors import (
 )
 from broker_core.service.auth import method_rules
 from broker_core.service.auth.user_rights import Right
-from broker_core.service.core.write import join_chunks
+from broker_core.service.core.write import join_chunks, room_for
 from broker_core.types import CheckBackReport, LocalTransactionState
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core.frames import Chunk, unpack
@@ -100,9 +100,10 @@ class TransactionHandlers:
                 f"{self._limits.append_bytes} is the limit; send them in parts."
             )
             raise IllegalMessageError(message)
-        room = self._group_commit.room(head.total_bytes, call.deadline_s, call)
-        with room, self._pool.broker() as own:
-            records = join_chunks(first, requests, head.total_bytes, call.born_host)
+        total = head.total_bytes
+        room = room_for(first, total, self._group_commit, call)
+        with room as claim, self._pool.broker() as own:
+            records = join_chunks(first, requests, total, call.born_host, claim=claim)
             permit = method_rules.publish_permit(call.identity)
             batch = admit(own.door, [records], [permit])
             prepared = _transactions(own, call).prepare_records(

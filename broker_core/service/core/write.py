@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from broker_core.broker.admission.records import Records
+from broker_core.codec.layout import MIN_RECORD_BYTES
 from broker_core.codec.legal_names import is_own_topic
 from broker_core.errors import IllegalMessageError, RequestError, UnavailableError
 from broker_core.service.append_dedup import AppendAttempt, AppendName
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from broker_core.service.broker_pool import BrokerPool
     from broker_core.service.core.rpc import Call
     from broker_core.service.group_commit import GroupCommit
+    from broker_core.service.room import Claim
     from broker_core.types import AppendResult
     from broker_core.wire.core.methods import Limits
 
@@ -86,9 +88,8 @@ class WriteHandlers:
                 f"limit; send them in parts."
             )
             raise IllegalMessageError(message)
-        # The head names the size: room is claimed before the other chunks are read off the wire.
-        with self._group_commit.room(total, call.deadline_s, call):
-            records = join_chunks(first, requests, total, call.born_host)
+        with room_for(first, total, self._group_commit, call) as claim:
+            records = join_chunks(first, requests, total, call.born_host, claim=claim)
             result = self._append_once(head, records, call)
             return pack_append_result(result.slice(0, 0) if head.without_places else result)
 
@@ -184,6 +185,15 @@ class WriteHandlers:
             raise
 
 
+def room_for(
+    first: Chunk, total_bytes: int, group_commit: GroupCommit, call: Call
+) -> AbstractContextManager[Claim]:
+    """Hold room for a request that begins with a chunk and announces some bytes, over a block."""
+    is_coming = bool(first.flags & Flag.MORE)
+    size = total_bytes if is_coming else len(first.records)
+    return group_commit.room(size, call.deadline_s, call, is_coming=is_coming)
+
+
 def append_head(first: Chunk) -> pb.AppendHead:
     """Return the head of an append; raise RequestError unless it makes sense."""
     try:
@@ -214,21 +224,33 @@ def join_chunks(
     total_bytes: int,
     born_host: bytes | None,
     monotonic: Callable[[], float] = time.monotonic,
+    claim: Claim | None = None,
 ) -> Records:
     """Return the records of all chunks of an append; raise RequestError unless they add up.
 
-    Raise UnavailableError for a client that sends less than 256 KiB/s: it holds room for all of it.
+    Room is taken for each chunk that has come. Raise UnavailableError for a client that sends less
+    than 256 KiB/s: what it has sent holds room.
     """
     chunks = [_of_records(first)]
-    held = len(first.records)
+    held, coming = len(first.records), iter(rest)
     most_chunks = total_bytes // _LEAST_CHUNK_BYTES + 2
-    started_s = monotonic()
-    for request in rest:
-        if not chunks[-1].flags & Flag.MORE or held > total_bytes or len(chunks) == most_chunks:
+    spare_s = STALL_S + held / PACE_BYTES_S
+    if claim is not None:
+        claim.take(held)
+    while chunks[-1].flags & Flag.MORE and held <= total_bytes and len(chunks) < most_chunks:
+        asked_s = monotonic()
+        request = next(coming, None)
+        if request is None:
             break
         chunks.append(_of_records(unpack(request)))
-        held += len(chunks[-1].records)
-        _require_pace(held, total_bytes, monotonic() - started_s)
+        size = len(chunks[-1].records)
+        held += size
+        # No more than 10 s are saved up: a request with most of its bytes here has to go on too.
+        spare_s = min(STALL_S, spare_s - (monotonic() - asked_s) + size / PACE_BYTES_S)
+        if spare_s < 0:
+            raise _too_slow(held, total_bytes)
+        if claim is not None:
+            claim.take(size)
     if held != total_bytes or chunks[-1].flags & Flag.MORE:
         message = (
             f"An append of {total_bytes} bytes came as {held}, in {len(chunks)} chunks of at most "
@@ -243,20 +265,28 @@ def join_chunks(
 
 
 def _of_records(chunk: Chunk) -> Chunk:
-    """Return a chunk of an append; raise RequestError if it holds columns, or records of queues."""
+    """Return a chunk of an append; raise RequestError if it holds columns, or records of queues.
+
+    So it does if sizes and offsets take more memory than records: room is counted by these alone.
+    """
     if chunk.flags & ~(Flag.DENSE | Flag.MORE):
         message = (
             f"A chunk of an append has flags {int(chunk.flags):#x}, but holds records alone. "
             "Nothing was written."
         )
         raise RequestError(message)
+    if chunk.sizes.nbytes + chunk.offsets.nbytes > len(chunk.records) + _LEAST_CHUNK_BYTES:
+        message = (
+            f"A chunk of an append has {len(chunk.sizes)} records in {len(chunk.records)} bytes; "
+            f"a record takes {MIN_RECORD_BYTES} or more. Nothing was written."
+        )
+        raise RequestError(message)
     return chunk
 
 
-def _require_pace(held: int, total_bytes: int, seconds: float) -> None:
-    if seconds > STALL_S + held / PACE_BYTES_S:
-        message = (
-            f"{held} of {total_bytes} bytes came in {seconds:.0f} s, too slow to hold room for "
-            f"them all. Nothing was written; send them in smaller parts."
-        )
-        raise UnavailableError(message)
+def _too_slow(held: int, total_bytes: int) -> UnavailableError:
+    message = (
+        f"{held} of {total_bytes} bytes came with less than {PACE_BYTES_S} bytes a second, too "
+        f"slow to hold room for them. Nothing was written; send them in smaller parts."
+    )
+    return UnavailableError(message)

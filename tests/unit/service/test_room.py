@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
+from random import Random
 
 import grpc
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core import open_broker
@@ -25,6 +26,7 @@ from broker_core.service.core import rpc
 from broker_core.service.core.write import PACE_BYTES_S, join_chunks
 from broker_core.service.group_commit import GroupCommit
 from broker_core.service.main import BrokerProcess
+from broker_core.service.room import Claim, Room
 from broker_core.store.settings import StoreSettings
 from broker_core.wire.core.frames import Chunk, pack_records, unpack
 from broker_core.wire.core.methods import SERVICE
@@ -82,7 +84,8 @@ def test_one_user_can_not_hold_all_room(
         chunk = first_chunk(method, ROOM // 2)
         calls = [RawCall(raw, f"/{SERVICE}/{method}", "stranger", chunk) for _ in range(4)]
         wait_until(lambda: guarded.server.limits.waiting.held == 3, "calls that wait for room")
-        assert commit.held_bytes == ROOM // 2
+        # What was announced keeps the user's other calls out, and holds nothing.
+        assert commit.held_bytes < 1000
         with open_broker(guarded.address, "rw", retry_ms=0, token="owner.hush") as owner:
             owner.append(outgoing(b"x" * 1000))
 
@@ -178,7 +181,90 @@ def test_room_is_never_overdrawn_and_shared_between_users(
                     pass
             assert commit.held_bytes == sum(sum(each) for each in held.values())
     assert commit.held_bytes == 0
-    assert commit._held_by_user == {}
+    assert commit._room._claims == {}
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(st.sampled_from(["one", "two", ""]), st.integers(1, 60)), max_size=8),
+    st.randoms(use_true_random=False),
+)
+def test_requests_that_come_in_parts_all_get_here(
+    asked: list[tuple[str, int]], random: Random
+) -> None:
+    """Parts come in any order: one request can always go on, and all hold a bounded room."""
+    room = Room(100, monotonic=lambda: 0.0)
+    with ExitStack() as stack:
+        coming = []
+        for name, size in asked:
+            open_claim = ExitStack()
+            with suppress(UnavailableError):
+                claim = open_claim.enter_context(
+                    room.claim(size, 0.0, Sender(name), is_coming=True)
+                )
+                coming.append((claim, open_claim))
+                stack.push(open_claim)
+        while coming:
+            random.shuffle(coming)
+            gone_on = next((each for each in coming if _could_take(each[0])), None)
+            assert gone_on is not None, "none of them can go on"
+            assert room.held_bytes <= 100 + max(each.size_bytes for each, _ in coming)
+            claim, open_claim = gone_on
+            if claim.held_bytes == claim.size_bytes:
+                open_claim.close()
+                coming.remove(gone_on)
+    assert room.held_bytes == 0
+
+
+def _could_take(claim: Claim) -> bool:
+    with suppress(UnavailableError):
+        claim.take(min(5, claim.size_bytes - claim.held_bytes))
+        return True
+    return False
+
+
+def test_what_was_announced_keeps_nobody_else_out() -> None:
+    room = Room(100, monotonic=lambda: 0.0)
+    with ExitStack() as stack:
+        for name in ("one", "two", "three"):
+            stack.enter_context(room.claim(50, 0.0, Sender(name), is_coming=True)).take(1)
+
+        with room.claim(97, 0.0, Sender("four")):
+            pass
+
+
+def test_requests_that_come_leave_a_quarter_to_those_that_are_here() -> None:
+    room = Room(100, monotonic=lambda: 0.0)
+    with ExitStack() as stack:
+        for name in ("one", "two", "three"):
+            stack.enter_context(room.claim(50, 0.0, Sender(name), is_coming=True)).take(50)
+        assert room.held_bytes == 150
+
+        stack.enter_context(room.claim(25, 0.0, Sender("four")))
+        with pytest.raises(UnavailableError), room.claim(1, 0.0, Sender("five")):
+            pass
+        coming = room.claim(50, 0.0, Sender("five"), is_coming=True)
+        with coming as claim, pytest.raises(UnavailableError):
+            claim.take(1)
+
+
+def test_a_users_large_request_is_not_passed_by_later_ones() -> None:
+    room, slots = Room(100), Slots("calls that wait", 9, 9)
+    one = Sender("one", slots)
+    got_it = threading.Event()
+
+    def wait() -> None:
+        with room.claim(50, None, one):
+            got_it.set()
+
+    with room.claim(10, None, one):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        wait_until(lambda: slots.held == 1, "a call that waits")
+        with pytest.raises(UnavailableError), room.claim(10, 0.0, one):
+            pass
+    thread.join(30)
+    assert got_it.is_set()
 
 
 def test_requests_of_no_bytes_hold_nothing(pool: BrokerPool) -> None:
@@ -283,6 +369,35 @@ def test_a_request_has_to_come_at_a_pace(behind_s: float) -> None:
             join_chunks(first, rest(), total, None, lambda: now[0])
 
 
+def test_bytes_that_came_fast_do_not_save_up_time() -> None:
+    """With most of it here a request would otherwise hold its room for minutes."""
+    now = [0.0]
+    size = 40 << 20
+
+    def rest() -> Iterator[bytes]:
+        yield chunk(size)
+        now[0] = 1.1 * STALL_S
+        yield chunk(1)
+
+    with pytest.raises(UnavailableError, match="too slow"):
+        join_chunks(unpack(chunk(1)), rest(), 2 * size, None, lambda: now[0])
+
+
+def test_time_that_a_request_waits_for_room_is_not_its_senders() -> None:
+    now = [0.0]
+
+    class Waits(Claim):
+        def take(self, size_bytes: int) -> None:
+            now[0] += 10 * STALL_S
+
+    claim = Waits(Room(1), 2000, True, "", None, None)
+    parts = [chunk(1000), chunk(1000, has_more=False)]
+
+    joined = join_chunks(unpack(parts[0]), parts[1:], 2000, None, lambda: now[0], claim)
+
+    assert len(joined) == 2
+
+
 @pytest.mark.parametrize("size", [0, 1, 91])
 def test_a_request_of_tiny_chunks_is_refused(size: int) -> None:
     """Each chunk takes memory beside its bytes."""
@@ -297,3 +412,12 @@ def test_a_request_of_tiny_chunks_is_refused(size: int) -> None:
     with pytest.raises(RequestError, match="chunks of at most 514"):
         join_chunks(unpack(chunk(size)), rest(), ROOM, None, lambda: 0.0)
     assert taken <= 514
+
+
+def test_a_request_whose_records_are_smaller_than_what_counts_them_is_refused() -> None:
+    """Each has a size and an offset beside its byte, which no room is counted for."""
+    sizes = np.ones(10_000, np.int32)
+    request = pack_records(b"", sizes, memoryview(bytes(10_000)))
+
+    with pytest.raises(RequestError, match="has 10000 records in 10000 bytes"):
+        join_chunks(unpack(request), (), 10_000, None)
