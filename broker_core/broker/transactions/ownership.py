@@ -61,8 +61,8 @@ MAX_TAG = 8192
 MAX_NUMBER = (1 << 63) - 1
 MAX_RECEIPTS = 100_000
 """Receipts of one request: one for each task of a batch."""
-MAX_RANGES = 1_000_000
-"""Ranges that one request may name: a batch of a thousand tasks with a thousand calls each."""
+MAX_RANGES = 200_000
+"""Ranges that one request may name: a task makes one of 250,000 rows or 48 MiB, or of its rest."""
 
 _ATTEMPT = re.compile(rf"[0-9A-F]{{{MAKER_CHARS}}}")
 

@@ -12,8 +12,8 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 from broker_core.broker.admission.records import admit
 from broker_core.broker.transactions.asking import told_properties
 from broker_core.broker.transactions.ownership import MAX_RANGES, MAX_RECEIPTS
+from broker_core.codec.layout import MAX_PROPERTIES_BYTES
 from broker_core.codec.legal_names import check_group
 from broker_core.codec.property_names import HALF_TOPIC, PREPARED_BY
 from broker_core.errors import (
@@ -52,12 +53,17 @@ if TYPE_CHECKING:
     from broker_core.service.broker_pool import BrokerPool
     from broker_core.service.core.rpc import Call
     from broker_core.service.group_commit import GroupCommit
-    from broker_core.types import HalfMessage, Receipt
+    from broker_core.types import BatchRef, HalfMessage, Receipt
     from broker_core.wire.core.methods import Limits
 
 log = logging.getLogger(__name__)
 ASKED_AHEAD = 256
 """Questions that wait for one listener; what is beyond is asked about in a later round."""
+_NAMED_BYTES = 256
+"""Memory that a receipt or a range takes as objects, beside its bytes."""
+_LEAST_PROPERTY_BYTES = 4
+_LEAST_KEY_BYTES = 2
+"""A stored property has a name, a value and two separators; a key a character and a separator."""
 
 
 class TransactionHandlers:
@@ -117,10 +123,9 @@ class TransactionHandlers:
 
     def commit_batch(self, request: pb.Decide, call: Call) -> pb.Outcome:
         """Commit the half messages that receipts stand for, once."""
-        receipts = _receipts(request)
-        with self._pool.broker() as broker:
+        with self._deciding(request, call) as (broker, batch, receipts):
             outcome = _transactions(broker, call).commit_batch(
-                unpack_batch(request.batch),
+                batch,
                 receipts,
                 run=request.run,
                 keep=request.keep,
@@ -133,21 +138,29 @@ class TransactionHandlers:
 
     def abort_batch(self, request: pb.Decide, call: Call) -> pb.Empty:
         """Roll back the half messages that receipts stand for."""
-        receipts = _receipts(request)
-        with self._pool.broker() as broker:
-            _transactions(broker, call).abort_batch(
-                unpack_batch(request.batch),
-                receipts,
-                flush=request.flush or None,
-            )
+        with self._deciding(request, call) as (broker, batch, receipts):
+            _transactions(broker, call).abort_batch(batch, receipts, flush=request.flush or None)
         return pb.Empty()
+
+    @contextmanager
+    def _deciding(
+        self, request: pb.Decide, call: Call
+    ) -> Iterator[tuple[EmbeddedBroker, BatchRef, list[Receipt]]]:
+        """Hold room for a decision over a block; yield a broker, the batch and its receipts."""
+        size = _require_count(request)
+        room = self._group_commit.room(size, call.deadline_s, call)
+        with room, self._pool.broker() as broker:
+            batch = unpack_batch(request.batch)
+            yield broker, batch, _receipts(request, batch)
 
     # Single messages
 
     def prepare_message(self, request: pb.PrepareMessage, call: Call) -> pb.HalfMessage:
         """Append one half message."""
+        _require_few_properties(request)
         queue_id = request.queue_id if request.HasField("queue_id") else None
-        with self._pool.broker() as broker:
+        room = self._group_commit.room(request.ByteSize(), call.deadline_s, call)
+        with room, self._pool.broker() as broker:
             half = _transactions(broker, call).prepare(
                 request.topic,
                 request.body,
@@ -345,18 +358,46 @@ def _transactions(broker: EmbeddedBroker, call: Call) -> Transactions:
     return broker.transactions.asked_by(method_rules.caller_of(call.identity))
 
 
-def _receipts(request: pb.Decide) -> list[Receipt]:
-    """Return the receipts of a request, if they are not too many; counted before one is made."""
+def _require_count(request: pb.Decide) -> int:
+    """Return the bytes of a decision in memory; RequestError if it names too much.
+
+    All of it is counted before an object is made of anything.
+    """
     count = len(request.receipts)
     if count <= MAX_RECEIPTS:
-        count = sum(len(each.prepared) for each in request.receipts)
-        if count <= MAX_RANGES:
-            return [unpack_receipt(each) for each in request.receipts]
+        ranges = sum(len(each.prepared) for each in request.receipts)
+        if ranges <= MAX_RANGES:
+            return int(request.ByteSize()) + _NAMED_BYTES * (count + ranges)
+        count = ranges
     message = (
         f"A decision of {count} receipts or ranges of half messages is too large: the limits are "
         f"{MAX_RECEIPTS} and {MAX_RANGES}. Nothing was written."
     )
     raise RequestError(message)
+
+
+def _receipts(request: pb.Decide, batch: BatchRef) -> list[Receipt]:
+    """Return the receipts of a request that name something; RequestError for another batch's."""
+    for each in request.receipts:
+        if each.batch != request.batch:
+            message = f"A receipt of {unpack_batch(each.batch)} can't be part of {batch}."
+            raise RequestError(message)
+    # A task without rows has a receipt without ranges.
+    return [unpack_receipt(each, batch) for each in request.receipts if each.prepared]
+
+
+def _require_few_properties(request: pb.PrepareMessage) -> None:
+    """Raise IllegalMessageError if properties and keys can't be stored, however short they are."""
+    least_bytes = _LEAST_PROPERTY_BYTES * len(request.properties) + _LEAST_KEY_BYTES * len(
+        request.keys
+    )
+    if least_bytes > MAX_PROPERTIES_BYTES:
+        message = (
+            f"The message for topic {request.topic} has {len(request.properties)} properties and "
+            f"{len(request.keys)} keys; all of them can have {MAX_PROPERTIES_BYTES} bytes. "
+            "Nothing was written."
+        )
+        raise IllegalMessageError(message)
 
 
 def _prepare_head(first: Chunk) -> pb.PrepareHead:

@@ -38,16 +38,16 @@ def pack_receipt(receipt: Receipt) -> pb.Receipt:
     return pb.Receipt(
         batch=pack_batch(receipt.batch),
         attempt=receipt.attempt,
-        prepared=[pack_prepared(each) for each in receipt.prepared],
+        prepared=[pack_prepared(each) for each in receipt.prepared if each.start != each.end],
     )
 
 
-def unpack_receipt(message: pb.Receipt) -> Receipt:
-    """Return a receipt."""
+def unpack_receipt(message: pb.Receipt, batch: BatchRef) -> Receipt:
+    """Return a receipt of a batch, which its own must equal; without ranges that hold nothing."""
     return Receipt(
-        unpack_batch(message.batch),
+        batch,
         message.attempt,
-        tuple(unpack_prepared(each) for each in message.prepared),
+        tuple(unpack_prepared(each) for each in message.prepared if each.start != each.end),
     )
 
 
