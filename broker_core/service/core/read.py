@@ -8,9 +8,11 @@ one of them only.
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from broker_core.broker.query import as_frames, find_by_id, find_by_key, not_found
@@ -18,6 +20,7 @@ from broker_core.codec.schema import schema_of
 from broker_core.errors import OffsetRangeError, RequestError
 from broker_core.filter.pipeline import MessageFilter
 from broker_core.service.auth import method_rules
+from broker_core.service.auth.user_rights import ANYONE
 from broker_core.types import LogicalOffset, OffsetRange, QueueRef
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core.frames import join_packed, pack_columns, pack_frames
@@ -36,6 +39,9 @@ MOST_ROWS = 1 << 20
 MOST_COLUMNS = 256
 MOST_VALUES = 1 << 24
 """Values that are decoded at a time, nulls too: rows times columns."""
+REPLY_BYTES = 256 << 20
+"""Bytes of the replies of all pulls together, half of it for one user: with many pulls open, the
+replies of those that begin are smaller. A reply that its client does not take is held."""
 LONGEST_WAIT_S = 60.0
 COLUMNS_AHEAD = 4
 """Chunks' worth of records that are decoded at a time: columns are smaller than records."""
@@ -52,6 +58,8 @@ class ReadHandlers:
     def __init__(self, pool: BrokerPool, limits: Limits) -> None:
         self._pool = pool
         self._limits = limits
+        self._lock = threading.Lock()
+        self._pulls: Counter[str] = Counter()
 
     # Topics and offsets
 
@@ -135,16 +143,31 @@ class ReadHandlers:
         wanted_filter = filter_of(request.filter)
         _columns(request)  # before a follower waits: it keeps what it asked for
         waiting = call.waiting() if request.follow else nullcontext()
-        with waiting, self._pool.broker() as broker:
+        with waiting, self._pulling(call) as most_bytes, self._pool.broker() as broker:
             wanted = OffsetRange(queue, LogicalOffset(request.start), LogicalOffset(request.end))
             if request.follow:
-                yield from self._follow(broker, wanted, wanted_filter, request, call)
+                yield from self._follow(broker, wanted, wanted_filter, request, most_bytes, call)
             else:
                 before = broker.filter_count
-                yield from self._range(broker, wanted, wanted_filter, request)
+                yield from self._range(broker, wanted, wanted_filter, request, most_bytes)
                 if wanted_filter is not None:
                     work = broker.filter_count - before
                     log.info("event=filtered queue=%s %s", queue, work)
+
+    @contextmanager
+    def _pulling(self, call: Call) -> Iterator[int]:
+        """Count a pull over a block; yield the bytes that its replies may have."""
+        user = "" if call.identity is ANYONE else call.identity.name
+        with self._lock:
+            self._pulls[user] += 1
+            own, total = self._pulls[user], self._pulls.total()
+        try:
+            share = REPLY_BYTES // 2 // own if user else REPLY_BYTES
+            yield min(self._limits.chunk_bytes, share, REPLY_BYTES // total)
+        finally:
+            with self._lock:
+                self._pulls[user] -= 1
+                self._pulls += Counter()  # forgets users without a pull
 
     def _range(
         self,
@@ -152,8 +175,10 @@ class ReadHandlers:
         wanted: OffsetRange,
         wanted_filter: MessageFilter | None,
         request: pb.Pull,
+        most_bytes: int,
     ) -> Iterator[bytes]:
-        chunk_bytes = self._chunk_bytes(request.batch_bytes)
+        asked = request.batch_bytes
+        chunk_bytes = min(asked, most_bytes) if asked > 0 else most_bytes
         columns = tuple(request.columns)
         rows = request.batch_rows if 0 < request.batch_rows < MOST_ROWS else MOST_ROWS
         # Many columns of small messages take more memory than the messages do.
@@ -177,6 +202,7 @@ class ReadHandlers:
         wanted: OffsetRange,
         wanted_filter: MessageFilter | None,
         request: pb.Pull,
+        most_bytes: int,
         call: Call,
     ) -> Iterator[bytes]:
         queue, at = wanted.queue, wanted.start
@@ -187,8 +213,7 @@ class ReadHandlers:
         with arrivals.follow(key) as watch:
             call.when_over(watch.wake)
             while call.is_active and not self._pool.is_stopping:
-                most_bytes = self._limits.chunk_bytes if may_skip_files else 0
-                arrived = arrivals.arrived(key, at, most_bytes)
+                arrived = arrivals.arrived(key, at, most_bytes if may_skip_files else 0)
                 if arrived:
                     yield join_packed([each.packed for each in arrived])
                     at = LogicalOffset(arrived[-1].end)
@@ -199,17 +224,13 @@ class ReadHandlers:
                     end = _end(broker, queue, at)
                     if end > at:
                         ahead = OffsetRange(queue, at, end)
-                        yield from self._range(broker, ahead, wanted_filter, request)
+                        yield from self._range(broker, ahead, wanted_filter, request, most_bytes)
                         at = end
                         continue
                 watch.wait(call.recheck_s)
                 call.require_still()
         if self._pool.is_stopping:
             raise self._pool.stopping()
-
-    def _chunk_bytes(self, batch_bytes: int) -> int:
-        limit = self._limits.chunk_bytes
-        return min(batch_bytes, limit) if batch_bytes > 0 else limit
 
     def query(self, request: pb.Query, call: Call) -> Iterator[bytes]:
         """Yield the messages with a key, in chunks, each of which is read when it is sent.

@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 MAGIC = int.from_bytes(b"RMQF", "little")
 VERSION = 1
 HEAD = struct.Struct("<IBBHIIQqq")
-INFLATED_CHUNKS = 4
-"""Chunks' worth of bodies that are inflated at a time: as much as is read of stored ones."""
 """The only statement of the fixed head in code."""
+INFLATED_CHUNKS = 2
+"""Chunks' worth of columns that are decoded at a time, and of bodies that are inflated."""
 
 Raw = bytes | memoryview
 
@@ -230,12 +230,16 @@ def _refused(why: str) -> RequestError:
 def pack_columns(frames: FrameBatch, columns: Sequence[str], chunk_bytes: int) -> Iterator[bytes]:
     """Yield the columns of a batch in chunks of at most `chunk_bytes`.
 
-    A single record whose columns take more, as an inflated body can, is sent as a record. Bodies
-    are inflated up to INFLATED_CHUNKS chunks' worth at a time: small ones may grow 30,000 times.
+    A single record whose columns take more, as an inflated body can, is sent as a record. About as
+    many records are decoded at a time as fill a chunk, by what those before them took, and never
+    more than INFLATED_CHUNKS: a client that does not read would have the server hold them, and
+    small bodies may grow 30,000 times.
     """
     name = frames.queue.broker_name if frames.queue else ""
     most_bytes = INFLATED_CHUNKS * chunk_bytes
-    at, count = 0, len(frames)
+    at = 0
+    filled = np.cumsum(frames.sizes, dtype=np.int64)
+    count = max(1, int(np.searchsorted(filled, chunk_bytes, side="right")))
     while True:
         section = frames.section(at, min(at + count, len(frames)))
         try:
@@ -245,11 +249,16 @@ def pack_columns(frames: FrameBatch, columns: Sequence[str], chunk_bytes: int) -
                 count = error.fitting
                 continue
             section = section.section(0, 1)
-            yield pack_frames(section)
+            packed = [pack_frames(section)]
         else:
-            yield from _packed(rows, section, chunk_bytes)
-            # What follows may be smaller; but trying too much inflates it all in vain.
-            count = len(section) * (2 if 2 * rows.nbytes <= most_bytes else 1)
+            # A little less than a chunk: a little more would go out as two halves.
+            count = max(1, len(section) * (chunk_bytes * 15 // 16) // max(1, rows.nbytes))
+            if rows.nbytes > most_bytes and len(section) > 1:
+                continue  # what came before was smaller
+            packed = list(_packed(rows, section, chunk_bytes))
+            del rows  # not held while the client takes the chunks
+        while packed:
+            yield packed.pop(0)
         at += len(section)
         if at >= len(frames):
             return

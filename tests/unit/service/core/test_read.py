@@ -258,3 +258,33 @@ def test_only_the_last_pieces_of_followed_queues_are_kept(monkeypatch: pytest.Mo
         assert kept.arrived(QUEUE, 3, 100) == []
 
     assert not kept.is_followed(QUEUE)
+
+
+class Puller(Follower):
+    def __init__(self, name: str) -> None:
+        self.identity = UserIdentity(name) if name else ANYONE
+
+
+def test_replies_get_smaller_as_a_user_has_more_pulls_open(
+    pool: BrokerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that reads none of them has the server hold one reply of each."""
+    monkeypatch.setattr(read, "REPLY_BYTES", 8192)
+    send(pool, *[b"x" * 100] * 100)
+    reading = ReadHandlers(pool, Limits(4096, 4096, 1 << 20))
+    request = pb.Pull(topic="t", broker_name="broker-a", end=100)
+    held: list[tuple[Iterator[bytes], int]] = []
+
+    def begin(name: str) -> int:
+        replies = reading.pull(request, cast("Call", Puller(name)))
+        held.append((replies, len(unpack(next(replies)).records)))
+        return held[-1][1]
+
+    sizes = [begin("one") for _ in range(8)]
+    assert sizes[0] > 3500
+    assert all(size <= max(4096 // count, 200) for count, size in enumerate(sizes, 1))
+    assert begin("two") > 700  # an eighth of it is theirs, whatever the first one has
+
+    held.clear()
+    assert reading._pulls == {}
+    assert begin("") > 3500

@@ -155,3 +155,38 @@ def test_columns_that_were_not_asked_for_are_refused() -> None:
 
     with pytest.raises(RequestError, match="A chunk of columns can't be read"):
         unpack_columns(unpack(message), ["body", "topic"])
+
+
+@pytest.mark.parametrize("growth", [1, 3, 40])
+def test_columns_are_decoded_about_a_chunks_worth_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, growth: int
+) -> None:
+    """A client that does not read has the server hold what was decoded for it."""
+    chunk_bytes = 4000
+    few, many = frames(100, b"x" * 20), frames(100, b"x" * 20 * growth)
+    sizes = np.concatenate([few.sizes, many.sizes])
+    whole = FrameBatch(
+        buffer=np.concatenate([few.buffer, many.buffer]),
+        starts=np.cumsum(sizes, dtype=np.int64) - sizes,
+        sizes=sizes,
+        offsets=np.arange(200),
+        next_offset=200,
+    )
+    decoded: list[int] = []
+    held: list[int] = []
+
+    def kept(*asked: Any) -> pa.RecordBatch:
+        rows = decode(*asked)
+        decoded.append(rows.nbytes)
+        return rows
+
+    monkeypatch.setattr("broker_core.wire.core.frames.decode", kept)
+    chunks = []
+    for message in pack_columns(whole, ["body"], chunk_bytes):
+        held.append(decoded[-1])
+        chunks.append(unpack(message))
+
+    assert sum(unpack_columns(chunk, ["body"]).num_rows for chunk in chunks) == 200
+    assert max(held) <= INFLATED_CHUNKS * chunk_bytes
+    assert len(chunks) <= 2 + 1.5 * len(whole.buffer) / chunk_bytes
+    assert len(decoded) <= len(chunks) + 1  # decoded in vain once, where bodies grow
