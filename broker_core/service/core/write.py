@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
@@ -23,7 +23,7 @@ from broker_core.service.auth import method_rules
 from broker_core.service.call_limits import STALL_S
 from broker_core.service.core.read import topic_message
 from broker_core.service.group_commit import Job
-from broker_core.service.group_quota import GroupQuota
+from broker_core.service.group_quota import GroupQuota, TopicQuota
 from broker_core.types import Flush
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core.append_result import pack_append_result
@@ -67,6 +67,7 @@ class WriteHandlers:
         self._repeats = dedup
         self._creates_topics = creates_topics
         self._group_quota = GroupQuota()
+        self._topic_quota = TopicQuota(MOST_TOPICS_BY_SENDING)
 
     # Messages
 
@@ -119,28 +120,33 @@ class WriteHandlers:
     def create_topic(self, request: pb.CreateTopic, call: Call) -> pb.TopicInfo:
         """Make a topic, for an administrator or, with autoCreateTopicEnable, for a sender."""
         if request.for_sending:
-            return self._create_for_sending(request.topic)
+            return self._create_for_sending(request.topic, call)
         with self._pool.broker() as broker:
             info = broker.create_topic(request.topic, request.queues, exist_ok=request.exist_ok)
         return topic_message(info)
 
-    def _create_for_sending(self, topic: str) -> pb.TopicInfo:
+    def _create_for_sending(self, topic: str, call: Call) -> pb.TopicInfo:
         with self._pool.broker() as broker:
             if self._creates_topics and not is_own_topic(topic):
-                self._require_room_for(topic, broker)
                 queues = self._pool.settings.default_topic_queues
-                return topic_message(broker.create_topic(topic, queues, exist_ok=True))
+                with self._room_for(topic, broker, call):
+                    return topic_message(broker.create_topic(topic, queues, exist_ok=True))
             return topic_message(broker.describe(topic))
 
-    def _require_room_for(self, topic: str, broker: EmbeddedBroker) -> None:
-        """Raise RequestError if a topic would be one too many to be made by a send."""
+    def _room_for(
+        self, topic: str, broker: EmbeddedBroker, call: Call
+    ) -> AbstractContextManager[None]:
+        """Count a topic that a send makes over a block; RequestError if it is one too many."""
         known = broker.catalog.table().topics
-        if topic not in known and len(known) >= MOST_TOPICS_BY_SENDING:
+        if topic in known:
+            return nullcontext()
+        if len(known) >= MOST_TOPICS_BY_SENDING:
             message = (
                 f"Topic {topic} does not exist, and the broker has {len(known)} topics: from "
                 f"{MOST_TOPICS_BY_SENDING} on a send makes no more. Ask an administrator for it."
             )
             raise RequestError(message)
+        return self._topic_quota.making(method_rules.caller_of(call.identity).user, topic)
 
     def add_queues(self, request: pb.AddQueues, call: Call) -> pb.TopicInfo:
         """Add queues to a topic."""

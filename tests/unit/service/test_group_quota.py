@@ -1,4 +1,4 @@
-"""The quota of consumer groups: one user's many leave room for the others'."""
+"""The quotas of groups and topics: one user's many leave room for the others'."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from broker_core import open_broker
 from broker_core.errors import RequestError
-from broker_core.service.group_quota import GroupQuota
+from broker_core.service.core import write
+from broker_core.service.group_quota import GroupQuota, TopicQuota
 from broker_core.store.settings import StoreSettings
 from tests.kit.raw_calls import write_credentials
 from tests.kit.served import served
@@ -56,3 +57,37 @@ def test_a_reader_does_not_keep_others_from_their_groups(tmp_path: Path) -> None
         finally:
             for client in clients.values():
                 client.close()
+
+
+def test_a_topic_that_could_not_be_made_counts_for_nobody() -> None:
+    quota = TopicQuota(8)
+    with pytest.raises(OSError, match="full"), quota.making("stranger", "a"):
+        raise OSError("full")
+    for topic in ("b", "c", "c"):
+        with quota.making("stranger", topic):
+            pass
+
+    with pytest.raises(RequestError, match="stranger has made 2"), quota.making("stranger", "d"):
+        pass
+    for topic in "defg":
+        with quota.making("", topic):
+            pass
+
+
+def test_a_sender_does_not_keep_others_from_their_first_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "MOST_TOPICS_BY_SENDING", 8)
+    settings = {
+        "grpcCredentialsFile": str(write_credentials(tmp_path / "users.json")),
+        "autoCreateTopicEnable": "true",
+    }
+    with served(tmp_path / "store", settings) as process:
+        with open_broker(process.address, "rw", token="stranger.hush") as stranger:
+            for topic in ("mal1", "mal2", "mal1"):
+                stranger.send(topic, b"x")
+            with pytest.raises(RequestError, match="the limit for one user"):
+                stranger.send("mal3", b"x")
+            stranger.send("mal2", b"x")
+        with open_broker(process.address, "rw", token="owner.hush") as owner:
+            owner.send("orders", b"x")
