@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 from broker_core.broker.admission.numbers import require_number
 from broker_core.broker.admission.own_names import require_client_group, require_client_topic
 from broker_core.broker.catalog import TOPICS_FILE
-from broker_core.broker.offsets import ConsumerOffsets, consumer_offsets_file, require_room
+from broker_core.broker.offsets import (
+    ConsumerOffsets,
+    OffsetCommit,
+    consumer_offsets_file,
+    require_room,
+)
 from broker_core.broker.topics import MAX_QUEUES, TopicConfig, TopicTable
 from broker_core.codec.legal_names import check_group, check_topic
 from broker_core.errors import RequestError, TopicExistsError, TopicNotFoundError
@@ -85,13 +90,17 @@ class Admin:
         with self._writer.turn("delete a topic"):
             self._catalog.config(topic)
             self._save(TOPICS_FILE, self._catalog.table().remove(topic))
-            offsets = load_consumer_offsets(self._writer.root)
-            if offsets.group_count(topic):
-                self._save_offsets(offsets.without_topic(topic))
+            with self._writer.beside("save the consumer offsets") as files:
+                file = consumer_offsets_file(self._writer.root)
+                if file.table().group_count(topic):
+                    file.save(files, file.table().without_topic(topic), self._clock_ms())
             self._writer.delete_queues(topic)
 
     def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Record where a group will read next; RequestError for one too many in the topic."""
+        """Record where a group will read next; RequestError for one too many in the topic.
+
+        Commits that wait at the same time are written together: each write is of the whole table.
+        """
         require_client_group(check_group(group))
         require_client_topic(topic, "move offsets of a group in")
         queue_id = require_number(queue_id, f"A queue of topic {topic}")
@@ -102,18 +111,10 @@ class Admin:
                 "the queue is; both start at 0. Nothing was changed."
             )
             raise RequestError(message)
-        # Before the lock, so that a refusal costs next to nothing; again when nobody else writes.
-        self._offsets_with_room(group, topic)
-        with self._writer.turn("commit an offset"):
-            offsets = self._offsets_with_room(group, topic)
-            self._save_offsets(offsets.put(group, topic, queue_id, offset))
-
-    def _offsets_with_room(self, group: str, topic: str) -> ConsumerOffsets:
-        """Return the consumer offsets, if they may have one of this group and topic."""
-        root = self._writer.root
-        offsets = load_consumer_offsets(root)
-        require_room(offsets, group, topic, self._writer.settings, root)
-        return offsets
+        # Before it waits, so that a refusal costs next to nothing; again when nobody else writes.
+        file = consumer_offsets_file(self._writer.root)
+        require_room(file.table(), group, topic, self._writer.settings, self._writer.root)
+        file.commit(OffsetCommit(self._writer, group, topic, queue_id, offset, self._clock_ms()))
 
     def _exists(self, topic: str) -> bool:
         try:
@@ -121,10 +122,6 @@ class Admin:
         except TopicNotFoundError:
             return False
         return True
-
-    def _save_offsets(self, table: ConsumerOffsets) -> None:
-        with self._writer.turn("save the consumer offsets") as parts:
-            consumer_offsets_file(self._writer.root).save(parts.files, table, self._clock_ms())
 
     def _save(self, file: Path, table: TopicTable) -> None:
         with self._writer.turn("save the configuration") as parts:

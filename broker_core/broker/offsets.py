@@ -4,8 +4,9 @@
     config/delayOffset.json      {"offsetTable": {delay level: next offset of queue level - 1}, ...}
 
 Offsets are next-to-read. Integer keys may be unquoted (config_files.py). Other tables of these
-documents are kept as they are. Written whole by the holder of the store's lock; Apache's broker
-does so every few seconds, so after a crash a group may read some messages twice.
+documents are kept as they are. Written whole by the holder of the store's lock, a server's beside
+its appends; Apache's broker does so every few seconds, so after a crash a group may read some
+messages twice.
 
 Clients make groups, so the first table can be large, and every commit of a batch asks it how far
 check-back came. ConsumerOffsetsFile therefore parses a document once, and ConsumerOffsets keeps it
@@ -19,19 +20,21 @@ import json
 import os
 import threading
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker_core.codec.property_names import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
+from broker_core.concurrency import GroupQueue
 from broker_core.errors import CorruptRecordError, RequestError
 from broker_core.store import config_files
 
 if TYPE_CHECKING:
     from broker_core.store.io.files import Files
     from broker_core.store.settings import StoreSettings
+    from broker_core.store.writer import StoreWriter
 
 CONSUMER_OFFSETS_FILE = Path("config") / "consumerOffset.json"
 
@@ -40,6 +43,9 @@ _VERSION = "dataVersion"
 _SEPARATOR = "@"
 _BEHIND_SEPARATOR = chr(ord(_SEPARATOR) + 1)
 _STORES_KEPT = 16
+_MOST_COMMITS = 1000
+_PART_ENTRIES = 4096
+_BETWEEN = ",\n\t\t"
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -48,8 +54,8 @@ class ConsumerOffsets:
     """All groups' offsets, as the lines of their document. Changing it gives a new one.
 
     `keys` has every `topic@group`, sorted, so the groups of a topic lie side by side, and `entries`
-    the text of each key and its queues; both lists are never changed. `rest` has the text of the
-    document's other tables by name, `version` its `dataVersion`.
+    the text of each key and its queues; both lists change in a new `copy` alone. `rest` has the
+    text of the document's other tables by name, `version` its `dataVersion`.
     """
 
     keys: list[str] = field(default_factory=list)
@@ -93,13 +99,25 @@ class ConsumerOffsets:
 
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> ConsumerOffsets:
         """Return the table with one offset set."""
-        key = _key(group, topic)
-        entry = _entry(key, {**self.of(group, topic), queue_id: offset})
-        return self._with(self._place(group, topic), [key], [entry])
+        changed = self.copy()
+        changed.set(group, topic, queue_id, offset)
+        return changed
+
+    def copy(self) -> ConsumerOffsets:
+        """Return a table to `set` offsets in: so several are set with one copy of the lists."""
+        return replace(self, keys=self.keys.copy(), entries=self.entries.copy())
+
+    def set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set one offset in a copy that nobody else has yet."""
+        key, place = _key(group, topic), self._place(group, topic)
+        self.entries[place] = [_entry(key, {**self.of(group, topic), queue_id: offset})]
+        self.keys[place] = [key]
 
     def without_topic(self, topic: str) -> ConsumerOffsets:
         """Return the table without a topic's offsets: groups know nothing of one made anew."""
-        return self._with(self._span(topic), [], [])
+        changed, span = self.copy(), self._span(topic)
+        del changed.keys[span], changed.entries[span]
+        return changed
 
     def _place(self, group: str, topic: str) -> slice:
         """Return where a pair lies; of one that is not there, an empty slice where it would."""
@@ -114,24 +132,40 @@ class ConsumerOffsets:
             bisect_left(self.keys, f"{topic}{_BEHIND_SEPARATOR}"),
         )
 
-    def _with(self, replaced: slice, keys: list[str], entries: list[str]) -> ConsumerOffsets:
-        # Copies of two lists: even of 100,000 groups a small part of what the write takes.
-        all_keys, all_entries = self.keys.copy(), self.entries.copy()
-        all_keys[replaced], all_entries[replaced] = keys, entries
-        return replace(self, keys=all_keys, entries=all_entries)
-
     def next_version(self, now_ms: int) -> ConsumerOffsets:
         """Return the table one version on, as it is to be written."""
         return replace(self, version=config_files.next_version(self.version, now_ms))
 
-    def text(self) -> str:
-        """Return the document as `config_files.render` would lay it out."""
-        lines = ",\n\t\t".join(self.entries)
-        table = f"\n\t\t{lines}\n\t" if lines else ""
-        members = {**self.rest, _TABLE: f'\t"{_TABLE}":{{{table}}}'}
+    def encoded(self) -> bytes:
+        """Return the document in UTF-8 as `config_files.render` would lay it out.
+
+        It may be long, so it is made in parts: other threads of a server go on in between.
+        """
+        parts: list[bytes] = []
+        for first in range(0, len(self.entries), _PART_ENTRIES):
+            parts.append(_BETWEEN.encode())
+            parts.append(_BETWEEN.join(self.entries[first : first + _PART_ENTRIES]).encode())
+        # JSON has no zero byte: it stands for the entries.
+        place = "\n\t\t\0\n\t" if parts else "\0"
+        members = {**self.rest, _TABLE: f'\t"{_TABLE}":{{{place}}}'}
         if self.version is not None:
             members[_VERSION] = _member(_VERSION, self.version)
-        return "{\n" + ",\n".join(members[name] for name in sorted(members)) + "\n}"
+        document = "{\n" + ",\n".join(members[name] for name in sorted(members)) + "\n}"
+        before, _, behind = document.partition("\0")
+        return b"".join((before.encode(), *parts[1:], behind.encode()))
+
+
+@dataclass(eq=False, slots=True)
+class OffsetCommit:
+    """One offset to set, by a writer, and what became of it: nothing, or `error`."""
+
+    writer: StoreWriter
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    now_ms: int
+    error: BaseException | None = None
 
 
 class _Known(NamedTuple):
@@ -150,6 +184,9 @@ class ConsumerOffsetsFile:
         self._path = root / CONSUMER_OFFSETS_FILE
         self._lock = threading.Lock()
         self._known: _Known | None = None
+        self._commits = GroupQueue(
+            self._commit_all, lambda _: 1, most_bytes=_MOST_COMMITS, pause_s=0, pauses=0
+        )
 
     def table(self) -> ConsumerOffsets:
         """Return the offsets as they are on disk; they are parsed only if the file has changed."""
@@ -163,14 +200,46 @@ class ConsumerOffsetsFile:
                 self._known = _Known(found, ConsumerOffsets.load(self._path))
             return self._known.table
 
+    def commit(self, commit: OffsetCommit) -> None:
+        """Set an offset durably, in one write with the commits of other threads that wait.
+
+        RequestError if there is no room for another group.
+        """
+        self._commits.do(commit)
+        if commit.error is not None:
+            raise commit.error
+
+    def _commit_all(self, commits: Sequence[OffsetCommit]) -> None:
+        for writer in dict.fromkeys(each.writer for each in commits):
+            own = [each for each in commits if each.writer is writer]
+            try:
+                self._write_all(writer, own)
+            except Exception as error:  # noqa: BLE001 - raised by `commit`
+                for each in own:
+                    each.error = error
+
+    def _write_all(self, writer: StoreWriter, commits: Sequence[OffsetCommit]) -> None:
+        """Write the commits of one writer; those that find no room keep their error."""
+        with writer.beside("commit an offset") as files:
+            table = self.table().copy()
+            for each in commits:
+                try:
+                    require_room(table, each.group, each.topic, writer.settings, writer.root)
+                except RequestError as error:
+                    each.error = error
+                else:
+                    table.set(each.group, each.topic, each.queue_id, each.offset)
+            if not all(each.error for each in commits):
+                self.save(files, table, commits[-1].now_ms)
+
     def save(self, files: Files, table: ConsumerOffsets, now_ms: int) -> None:
-        """Write a table, one version on, durably. The caller holds the store's lock.
+        """Write a table, one version on, durably. The caller holds it: `StoreWriter.beside`.
 
         The next look does not parse it: nobody else writes before the fingerprint is taken.
         """
         written = table.next_version(now_ms)
         with self._lock:
-            config_files.persist_text(files, self._path, written.text())
+            config_files.persist_encoded(files, self._path, written.encoded())
             self._known = _Known(config_files.fingerprint(self._path), written)
 
 

@@ -161,17 +161,17 @@ def load(path: Path) -> dict[str, Any]:
 
 def persist(files: Files, path: Path, document: Mapping[str, Any]) -> None:
     """Replace a document; after a crash at any point the old or the new one is read, whole."""
-    persist_text(files, path, render(document))
+    persist_encoded(files, path, render(document).encode())
 
 
-def persist_text(files: Files, path: Path, text: str) -> None:
+def persist_encoded(files: Files, path: Path, document: bytes) -> None:
     """Replace a document as `persist` does, by one that is rendered already."""
     fresh = path.with_name(path.name + ".tmp")
     try:
         make_directory(files, path.parent)
         # Data before name: renaming an unsynced file could, after a power cut, leave the name on
         # an empty one. write_new syncs; the sync at the end makes both renames durable.
-        write_new(files, fresh, text.encode())
+        write_new(files, fresh, document)
         if path.exists():
             files.rename(path, backup(path))
         files.rename(fresh, path)

@@ -19,6 +19,7 @@ Outline of a turn: take the lock; read the marker; if it is our own and at rest,
 else forget everything, plan recovery from the files (recovery/plan.py) and carry it out
 (recovery/recover.py); run the block; release the lock. A server holds the lock for life and need
 not read the marker again. Turns nest within a thread, and threads take turns as processes do.
+Long writes of a server that are not the log's, such as consumer offsets, need no turn (`beside`).
 
 A flush takes two turns, with the fsyncs between them and outside the lock: the first notes which
 files are dirty and where the log ends, the second marks that end durable.
@@ -112,6 +113,7 @@ class StoreSession:
         self._boot = boot_id() if options.boot is None else options.boot
         self._lock = StoreLock(root, files)
         self._turns = threading.RLock()
+        self._beside = threading.RLock()
         self._pid = os.getpid()
         self._depth = 0
         self._tail = _UNREAD
@@ -140,6 +142,26 @@ class StoreSession:
                 self._depth -= 1
                 if self._depth == 0 and not self._hold:
                     self._lock.release()
+
+    @contextlib.contextmanager
+    def beside(self, doing: str) -> Iterator[Files]:
+        """Keep all others from a block of work that touches neither log, queues nor index.
+
+        With the lock held for life that is a lock of its own, and appends go on meanwhile: what
+        is written may be long. Else it is a turn. A thread in the block must not wait for a turn.
+        """
+        with self.turn(doing) as components:
+            if not self._hold:
+                yield components.files
+                return
+        with self._beside:
+            if not self._lock.is_held:
+                message = f"The writer of store {self.root} was closed; open the store again."
+                raise StorageError(message)
+            try:
+                yield self.files
+            except OSError as error:
+                raise storage_error(error, doing, self.root) from error
 
     def mark(self, state: TailState, **changes: object) -> None:
         """Write the marker: `state`, and the fields that changed; the generation grows by one."""
@@ -256,8 +278,9 @@ class StoreSession:
 
     def close(self) -> None:
         """Release lock and files; flushes nothing."""
-        self.components.handles.close_all()
-        self._lock.close()
+        with self._beside:
+            self.components.handles.close_all()
+            self._lock.close()
 
     # Turns
 

@@ -163,6 +163,17 @@ class StoreWriter(Closing):
             raise StorageError(message)
         return self._session.turn(doing)
 
+    def beside(self, doing: str) -> AbstractContextManager[Files]:
+        """Keep all others from a block that writes neither log, queues nor index.
+
+        A server's appends go on meanwhile; for embedded writers it is a turn. What is changed in
+        such a block must be changed in no turn alone.
+        """
+        if self._is_closed:
+            message = f"The writer of store {self.root} is closed; open the store again."
+            raise StorageError(message)
+        return self._session.beside(doing)
+
     def append(
         self,
         messages: MessageBatch | Batch,

@@ -58,14 +58,14 @@ def save_progress(
     reader: StoreReader, writer: StoreWriter, reached: CheckBackProgress, now_ms: int
 ) -> None:
     """Write how far a round came, unless another process came further."""
-    with writer.turn("save the progress of check-back") as parts:
+    with writer.beside("save the progress of check-back") as files:
         known = read_progress(reader)
         half_offset = max(known.half_offset, reached.half_offset)
         op_offset = max(known.op_offset, reached.op_offset)
         file = consumer_offsets_file(reader.root)
         offsets = file.table().put(TRANSACTION_GROUP, HALF_TOPIC, HALF_QUEUE, half_offset)
         offsets = offsets.put(TRANSACTION_GROUP, OP_TOPIC, OP_QUEUE, op_offset)
-        file.save(parts.files, offsets, now_ms)
+        file.save(files, offsets, now_ms)
 
 
 def _is_believable(reader: StoreReader, topic: str, queue_id: int, offset: int) -> bool:

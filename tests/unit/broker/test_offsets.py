@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core import open_broker
+from broker_core.broker import offsets
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.offsets import (
     CONSUMER_OFFSETS_FILE,
@@ -112,24 +113,24 @@ def test_the_text_is_what_the_whole_document_renders_to(
     path = tmp_path_factory.getbasetemp() / "rendered.json"
     path.write_text(config_files.render(document), encoding="utf-8")
 
-    offsets = ConsumerOffsets.load(path)
+    loaded = ConsumerOffsets.load(path)
     for number, (group, topic, queue_id) in enumerate(changes):
-        offsets = offsets.put(group, topic, queue_id, number)
+        loaded = loaded.put(group, topic, queue_id, number)
         table.setdefault(f"{topic}@{group}", {})[str(queue_id)] = number
     if is_deleted:
-        offsets = offsets.without_topic("t")
+        loaded = loaded.without_topic("t")
         table = {key: queues for key, queues in table.items() if key.partition("@")[0] != "t"}
 
     version = {"counter": 4, "stateVersion": 0, "timestamp": 9}
     expected = {**rest, "offsetTable": table, "dataVersion": version}
-    assert offsets.next_version(now_ms=9).text() == config_files.render(expected)
-    assert len(offsets) == len(table)
+    assert loaded.next_version(now_ms=9).encoded() == config_files.render(expected).encode()
+    assert len(loaded) == len(table)
     for key, queues in table.items():
         topic, _, group = key.partition("@")
-        assert offsets.of(group, topic) == {int(queue): queues[queue] for queue in queues}
-        assert offsets.has(group, topic)
+        assert loaded.of(group, topic) == {int(queue): queues[queue] for queue in queues}
+        assert loaded.has(group, topic)
     topics = [key.partition("@")[0] for key in table]
-    assert all(offsets.group_count(name) == topics.count(name) for name in ("t", "t2", "T", "tA"))
+    assert all(loaded.group_count(name) == topics.count(name) for name in ("t", "t2", "T", "tA"))
 
 
 def test_what_is_kept_after_a_write_is_what_would_be_parsed(broker: EmbeddedBroker) -> None:
@@ -160,6 +161,15 @@ def test_a_write_that_fails_is_not_remembered(tmp_path: Path) -> None:
         file.save(NoRename(), file.table().put("g", "t", 0, 2), now_ms=2)
 
     assert file.table().of("g", "t") == {0: 1}
+
+
+def test_a_long_table_is_rendered_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets, "_PART_ENTRIES", 3)
+    table = ConsumerOffsets()
+    for number in range(10):
+        assert json.loads(table.encoded())["offsetTable"] == groups(number)
+        assert table.encoded() == config_files.render(json.loads(table.encoded())).encode()
+        table = table.put(f"group-{number}", "t", 0, number).put(f"group-{number}", "t", 1, 7)
 
 
 # How often it is parsed

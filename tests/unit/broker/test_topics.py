@@ -69,7 +69,7 @@ def test_offsets_are_kept_by_topic_and_group(tmp_path: Path) -> None:
     assert offsets.of("g", "t") == {0: 12, 1: 7}
     assert offsets.of("nobody", "t") == {}
     changed = offsets.put("g", "t", 1, 9).without_topic("%RETRY%g").next_version(now_ms=5)
-    document = json.loads(changed.text())
+    document = json.loads(changed.encoded())
     assert document["offsetTable"] == {"t@g": {"0": 12, "1": 9}}
     assert document["pullOffsetTable"] == {}
 
