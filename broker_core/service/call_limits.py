@@ -13,16 +13,21 @@ client has a window for. A client that opens enough of these leaves no thread fo
 - Calls that wait have at most half of all threads, and those of one user at most a quarter. Calls
   that do not wait always find a thread.
 - A call whose client sends nothing that the server waits for is ended after 10 s, and so is one
-  whose client does not take a reply. While a reply is not taken its caller's rights are looked at,
-  as at any other time.
+  whose client does not take a reply. Until then its caller's rights are looked at, as at any other
+  time.
+- No call is refused for calls that wait for their clients: once seven eighths of all places are
+  taken, each call that begins ends one of them, the oldest of the user who has most. Clients
+  retry a call that was ended so.
+- A call has its place until gRPC has done with it: a reply that is not taken takes memory, though
+  no thread.
 - A call beyond a limit is refused at once with UnavailableError, which clients retry.
 
 Where no credentials are asked for, all callers are one user, and only the limits of all users
 hold.
 
-**Outline.** `Slots` counts calls by user. `StallWatch` has a thread that looks at the calls that
-wait for their clients. The boundary (core/rpc.py) uses both for every call; handlers take a slot
-with `Call.waiting()` around a wait.
+**Outline.** `Slots` counts calls by user. `StallWatch` knows the calls that wait for their clients,
+and has a thread that looks at them. The boundary (core/rpc.py) uses both for every call; handlers
+take a slot with `Call.waiting()` around a wait.
 
 **Rejected.** *A queue of calls beyond the limit.* It only moves the wait, and grows. *A deadline
 for every call.* A follower or a listener has none.
@@ -30,12 +35,15 @@ for every call.* A follower or a listener has none.
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from broker_core.errors import UnavailableError
 from broker_core.service.auth.user_rights import ANYONE, UserIdentity
@@ -43,10 +51,37 @@ from broker_core.service.auth.user_rights import ANYONE, UserIdentity
 log = logging.getLogger(__name__)
 STALL_S = 10.0
 """Time that a client has to send what the server waits for, or to take a reply."""
+TAKE_BYTES_S = 256 << 10
+"""Pace at which a client has to take a single reply, after that time."""
 _LOOKS = 4
 """Looks at waiting calls within that time, at least."""
 _LOOK_S = 1.0
 """Longest time between two looks: so soon a call without rights ends."""
+
+
+def peer_address(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address in gRPC's text for a peer, as IPv4 where it is; None if it has none."""
+    host = unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
+    try:
+        found = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def origin_of(peer: str) -> str:
+    """Return the machine of a peer as far as can be told: one has many IPv6 addresses in a /64.
+
+    >>> origin_of("ipv4:10.1.2.3:5000")
+    '10.1.2.3/32'
+    >>> origin_of("ipv6:%5B2001:db8::7%5D:5000")
+    '2001:db8::/64'
+    """
+    address = peer_address(peer)
+    if address is None:
+        return ""
+    bits = 32 if address.version == 4 else 64
+    return str(ipaddress.ip_network((address, bits), strict=False))
 
 
 class Slots:
@@ -97,6 +132,7 @@ class Slots:
 class _Wait(NamedTuple):
     """A call that waits for its client."""
 
+    user: str
     deadline_s: float
     end: Callable[[], object]
     require_still: Callable[[], object] | None
@@ -125,21 +161,55 @@ class StallWatch:
     ) -> None:
         self._patience_s = STALL_S if patience_s is None else patience_s
         self._monotonic = monotonic
-        self._waiting: dict[object, _Wait] = {}
+        self._waiting: dict[object, _Wait] = {}  # the oldest first
+        self._crowded_out = 0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stalls", daemon=True)
 
+    @property
+    def waiting(self) -> int:
+        """The number of calls that wait for their clients."""
+        return len(self._waiting)
+
+    def watch(
+        self,
+        user: str,
+        end: Callable[[], object],
+        require_still: Callable[[], object] | None = None,
+        more_s: float = 0.0,
+    ) -> Callable[[], object]:
+        """Call `end` after the patience and `more_s`, or when `require_still` raises.
+
+        Return a function that ends the watch.
+        """
+        key = object()
+        deadline_s = self._monotonic() + self._patience_s + more_s
+        self._waiting[key] = _Wait(user, deadline_s, end, require_still)
+        return lambda: self._waiting.pop(key, None)
+
     @contextmanager
     def watching(
-        self, end: Callable[[], object], require_still: Callable[[], object] | None = None
+        self,
+        user: str,
+        end: Callable[[], object],
+        require_still: Callable[[], object] | None = None,
     ) -> Iterator[None]:
-        """Call `end` if the block takes longer than the patience, or if `require_still` raises."""
-        key = object()
-        self._waiting[key] = _Wait(self._monotonic() + self._patience_s, end, require_still)
+        """Watch over a block."""
+        unwatch = self.watch(user, end, require_still)
         try:
             yield
         finally:
-            self._waiting.pop(key, None)
+            unwatch()
+
+    def end_oldest(self) -> None:
+        """End the oldest call of the user who has most; do nothing if no call waits."""
+        waits = list(self._waiting.items())  # a copy: calls come and go meanwhile
+        most = Counter(wait.user for _, wait in waits).most_common(1)
+        for key, wait in waits:
+            if wait.user == most[0][0] and self._waiting.pop(key, None) is not None:
+                self._crowded_out += 1
+                wait.end()
+                return
 
     def look(self) -> int:
         """End the calls whose time or right is over; return the number of those out of time."""
@@ -152,6 +222,9 @@ class StallWatch:
                 stalled += is_late
         if stalled:
             log.warning("event=stalled calls=%d patience_s=%g", stalled, self._patience_s)
+        crowded_out, self._crowded_out = self._crowded_out, 0
+        if crowded_out:
+            log.warning("event=crowded_out calls=%d", crowded_out)
         return stalled
 
     def start(self) -> None:
@@ -176,3 +249,16 @@ class CallLimits:
         self.calls = Slots("calls at once", max_calls * 3 // 4, max_calls)
         self.waiting = Slots("calls that wait at once", max_calls // 4, max_calls // 2)
         self.stalls = StallWatch()
+        self._crowd = max_calls * 7 // 8
+
+    def take(self, user: UserIdentity) -> None:
+        """Take the place of a call; near the end of places, end one that waits for its client.
+
+        gRPC refuses what comes when all threads are taken, so some are kept free. Raise
+        UnavailableError if there is no place.
+        """
+        try:
+            self.calls.take(user)
+        finally:
+            if self.calls.held > self._crowd:
+                self.stalls.end_oldest()

@@ -19,7 +19,7 @@ import grpc
 
 from broker_core.errors import UnavailableError
 from broker_core.service.auth.user_rights import ANYONE
-from broker_core.service.call_limits import Slots, StallWatch
+from broker_core.service.call_limits import Slots, StallWatch, origin_of
 from broker_core.wire.core.methods import SERVICE
 
 if TYPE_CHECKING:
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 HEALTH_SERVICE = "grpc.health.v1.Health"
 MOST_CHECKS = 8
 MOST_WATCHES = 8
-"""Calls of each kind under way at once, of all callers together; those beyond are refused."""
+"""Calls of each kind under way at once, of all callers together. A watch beyond is refused. A check
+beyond ends an older call that waits for its client."""
 _TOO_MANY = (
-    f"Too many health calls are open: {MOST_CHECKS} checks and {MOST_WATCHES} watches are the "
-    f"limit, of all callers together. Watch over fewer connections, or check instead."
+    f"Too many health watches are open: {MOST_WATCHES} are the limit, of all callers together. "
+    f"Watch over fewer connections, or check instead."
 )
 _STALL_S = 2.0
 _KNOWN = frozenset({"", SERVICE})
@@ -67,10 +68,7 @@ class HealthHandler(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has n
         self._pool = pool
         self._threads = _Uncounted(MOST_CHECKS + MOST_WATCHES + 1, "health")
         self._stalls = StallWatch(_STALL_S)
-        self._slots = {
-            "Check": Slots("health checks at once", MOST_CHECKS, MOST_CHECKS),
-            "Watch": Slots("health watches at once", MOST_WATCHES, MOST_WATCHES),
-        }
+        self._watches = Slots("health watches at once", MOST_WATCHES, MOST_WATCHES)
         self._handlers = {
             "Check": grpc.stream_unary_rpc_method_handler(self._own(self._check)),
             "Watch": grpc.stream_stream_rpc_method_handler(self._own(self._watch)),
@@ -104,33 +102,35 @@ class HealthHandler(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has n
             return Status.SERVICE_UNKNOWN
         return Status.NOT_SERVING if self._pool.is_stopping else Status.SERVING
 
-    def _request(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        with self._stalls.watching(context.cancel):
-            return next(requests, b"")
-
     @contextmanager
-    def _slot(self, method: str, context: grpc.ServicerContext) -> Iterator[None]:
+    def _watch_slot(self, context: grpc.ServicerContext) -> Iterator[None]:
         """Hold a slot over a block; end the call if none is left."""
-        slots = self._slots[method]
         try:
-            slots.take(ANYONE)
+            self._watches.take(ANYONE)
         except UnavailableError:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _TOO_MANY)
         try:
             yield
         finally:
-            slots.give(ANYONE)
+            self._watches.give(ANYONE)
 
     def _check(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        with self._slot("Check", context):
-            status = self._status(self._request(requests, context))
+        # To the end of the call, not of this handler: gRPC waits for the answer to be taken.
+        unwatch = self._stalls.watch(origin_of(context.peer()), context.cancel)
+        if not context.add_callback(unwatch):
+            unwatch()
+        if self._stalls.waiting > MOST_CHECKS:
+            self._stalls.end_oldest()
+        status = self._status(next(requests, b""))
         if status is Status.SERVICE_UNKNOWN:
             context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
         return response(status)
 
     def _watch(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        with self._slot("Watch", context):
-            yield from self._changes(self._request(requests, context), context)
+        with self._watch_slot(context):
+            with self._stalls.watching(origin_of(context.peer()), context.cancel):
+                request = next(requests, b"")
+            yield from self._changes(request, context)
 
     def _changes(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         told = None

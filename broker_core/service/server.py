@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from broker_core.service.settings import ServiceSettings
 
 _HEAD_BYTES = 16 << 10
-IDLE_MS = 60_000
-"""Time without a call after which a connection is closed; clients connect again by themselves.
+IDLE_MS = 30_000
+"""A connection without a call is closed after this time, or twice it: gRPC looks once in each, and
+starts again if there was a call since. Clients connect again by themselves.
 
 Whoever reaches the port may open `grpcMaxConnections` without credentials, and so keep others out.
 """

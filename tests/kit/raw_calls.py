@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -108,6 +110,35 @@ class RawCall:
     def end(self) -> None:
         self.replies.cancel()
         self._over.set()
+
+
+@contextmanager
+def call_without_window(
+    process: BrokerProcess, path: str, user: str | None, message: bytes
+) -> Iterator[socket.socket]:
+    """A connection with one call whose reply has no window to come in: it is never taken."""
+    settings = struct.pack(">HI", 4, 0)  # SETTINGS_INITIAL_WINDOW_SIZE
+    fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x"}
+    fields |= {"te": "trailers", "content-type": "application/grpc"}
+    if user:
+        fields["authorization"] = f"Bearer {user}.hush"
+    head = b"".join(
+        b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()
+        for name, value in fields.items()
+    )
+    body = struct.pack(">BI", 0, len(message)) + message
+    with socket.create_connection(("127.0.0.1", process.port), 30) as connection:
+        connection.sendall(
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+            + _http2_frame(4, 0, 0, settings)
+            + _http2_frame(1, 4, 1, head)
+            + _http2_frame(0, 1, 1, body)
+        )
+        yield connection
+
+
+def _http2_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
 def wait_until(is_so: Callable[[], bool], what: str, limit_s: float = 30.0) -> None:

@@ -99,8 +99,8 @@ class _Context:
     def leave(self) -> None:
         """End the call from the client's side."""
         self._is_active = False
-        for callback in self._callbacks:
-            callback()
+        while self._callbacks:
+            self._callbacks.pop(0)()
 
 
 class Line:
@@ -138,12 +138,13 @@ class Line:
         try:
             if method.shape is Shape.REPLIES:
                 found = handler.stream_stream(iter(messages), context)
-                replies.extend(map(method.reply.serialize, found))
+                replies.extend(found)
             else:
-                reply = handler.stream_unary(iter(messages), context)
-                replies.append(method.reply.serialize(reply))
+                replies.append(handler.stream_unary(iter(messages), context))
         except _AbortedError:
             replies.clear()
+        finally:
+            context.leave()
 
 
 class Standing:

@@ -9,12 +9,12 @@ logged here with its trace, and here only, and the client learns no more than th
 gRPC is told that every method takes a stream of requests. On the wire that is the same; but gRPC
 waits for the one request of a unary method before it calls anything of ours, for ever and with a
 thread, also if the caller has no credentials. Here a caller is identified first, and call_limits.py
-ends a call whose request does not come. gRPC also waits, for ever and with a thread, for a client
-to take a reply of several: call_limits.py ends such a call too.
+ends a call whose request does not come. gRPC also waits, for ever, for a client to take a reply,
+with a thread if it is one of several: call_limits.py ends such a call too.
 
 Credentials are looked at again while a call lasts: once a second, before each reply, while a reply
-is not taken, and after each part of a request. A user who could not begin the call any more gets
-nothing more from it.
+is not taken, and while a part of a request is waited for and after it. A user who could not begin
+the call any more gets nothing more from it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -33,6 +32,7 @@ from google.protobuf.message import DecodeError
 from broker_core.codec.hosts import pack_host
 from broker_core.errors import BrokerError, RequestError
 from broker_core.service.auth.method_rules import RULES
+from broker_core.service.call_limits import TAKE_BYTES_S, peer_address
 from broker_core.wire.core.methods import Method, Shape
 from broker_core.wire.core.status import DETAIL_KEY, code_of, detail_of
 
@@ -70,6 +70,8 @@ class Call:
         self._monotonic = monotonic
         self._checked_s = monotonic()
         self._guard: tuple[RightsRule, Any] | None = None
+        self.unsent_bytes = 0
+        """Bytes that gRPC still has to send when the handler is over."""
 
     @property
     def is_active(self) -> bool:
@@ -98,7 +100,7 @@ class Call:
         """
         return peer_host(self._context.peer())
 
-    def when_over(self, callback: Callable[[], None]) -> None:
+    def when_over(self, callback: Callable[[], object]) -> None:
         """Call a function when the call ends, however it does."""
         if not self._context.add_callback(callback):
             callback()
@@ -131,13 +133,18 @@ class Call:
 
     def received(self, requests: Iterator[Any]) -> Iterator[Any]:
         """Yield what the client sends; the call is ended if that takes too long."""
-        while True:
-            with self._limits.stalls.watching(self._context.cancel):
-                request = next(requests, None)
-            if request is None:
-                return
+        # Not a generator: one would keep each part until the next is asked for, perhaps for long.
+        return iter(lambda: self._receive(requests), None)
+
+    def _receive(self, requests: Iterator[Any]) -> Any:
+        """Return the next part of a request, None if there is none."""
+        with self._limits.stalls.watching(
+            self.identity.name, self._context.cancel, self.require_still
+        ):
+            request = next(requests, None)
+        if request is not None:
             self.require_still()
-            yield request
+        return request
 
     def sent(self, replies: Iterable[Any]) -> Iterator[Any]:
         """Yield replies to gRPC; the call is ended if the client does not take one in time.
@@ -146,8 +153,21 @@ class Call:
         """
         for reply in replies:
             self.require_still()
-            with self._limits.stalls.watching(self._context.cancel, self.require_still):
+            with self._limits.stalls.watching(
+                self.identity.name, self._context.cancel, self.require_still
+            ):
                 yield reply
+
+    def finish(self) -> None:
+        """End the call if the client does not take what is still to be sent."""
+        self.when_over(
+            self._limits.stalls.watch(
+                self.identity.name,
+                self._context.cancel,
+                self.require_still,
+                more_s=self.unsent_bytes / TAKE_BYTES_S,
+            )
+        )
 
 
 def peer_host(peer: str) -> bytes:
@@ -160,15 +180,10 @@ def peer_host(peer: str) -> bytes:
     >>> peer_host("ipv6:[::1]:5000") == peer_host("unix:") == NO_HOST
     True
     """
-    host = unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return NO_HOST
-    if isinstance(address, ipaddress.IPv6Address):
-        mapped = address.ipv4_mapped
-        return NO_HOST if mapped is None else pack_host(str(mapped), 0)
-    return pack_host(str(address), 0)
+    address = peer_address(peer)
+    if isinstance(address, ipaddress.IPv4Address):
+        return pack_host(str(address), 0)
+    return NO_HOST
 
 
 Observe = Callable[[Method, float, str], None]
@@ -201,15 +216,22 @@ class Boundary:
         wrap = self._streaming if is_streaming else self._single
         return make(
             wrap(method, _guarded(method, handler)),
-            request_deserializer=None,  # parsed within the boundary, where errors are ours
-            response_serializer=method.reply.serialize,
+            # Parsed and serialized within the boundary, where errors are ours.
+            request_deserializer=None,
+            response_serializer=None,
         )
 
     @contextmanager
     def _admitted(self, context: grpc.ServicerContext) -> Iterator[Call]:
         identity = self._identify(context)
-        with self._limits.calls.hold(identity):
-            yield Call(context, identity, self._recognise, self._limits)
+        self._limits.take(identity)
+        call = Call(context, identity, self._recognise, self._limits)
+        # Not when the handler is over: gRPC keeps a reply until the client has taken it.
+        call.when_over(lambda: self._limits.calls.give(identity))
+        try:
+            yield call
+        finally:
+            call.finish()
 
     def _single(
         self, method: Method, handler: Handler
@@ -218,7 +240,8 @@ class Boundary:
             started_s = time.perf_counter()
             try:
                 with self._admitted(context) as call:
-                    reply = handler(call.received(requests), call)
+                    reply = method.reply.serialize(handler(call.received(requests), call))
+                    call.unsent_bytes = len(reply)
             except grpc.RpcError:
                 # gRPC's own, raised where a request is waited for: the client gave up.
                 self._end(method, started_s, "CANCELLED")
@@ -239,7 +262,8 @@ class Boundary:
             status = "CANCELLED"  # stays so if gRPC closes this generator before its end
             try:
                 with self._admitted(context) as call:
-                    yield from call.sent(handler(call.received(requests), call))
+                    found = handler(call.received(requests), call)
+                    yield from call.sent(map(method.reply.serialize, found))
                 status = "OK"
             except grpc.RpcError:
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -11,7 +12,7 @@ import pytest
 
 from broker_core import UnavailableError, open_broker
 from broker_core.errors import AuthenticationError
-from broker_core.service import call_limits, health
+from broker_core.service import call_limits, health, server
 from broker_core.service.auth.user_rights import ANYONE, UserIdentity
 from broker_core.service.call_limits import CallLimits, Slots, StallWatch
 from broker_core.service.health import HEALTH_SERVICE
@@ -20,7 +21,14 @@ from broker_core.types import OffsetRange
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core.methods import SERVICE
 from tests.contract.test_messages import outgoing
-from tests.kit.raw_calls import RawCall, first_chunk, raw_channel, wait_until, write_credentials
+from tests.kit.raw_calls import (
+    RawCall,
+    call_without_window,
+    first_chunk,
+    raw_channel,
+    wait_until,
+    write_credentials,
+)
 from tests.kit.served import served
 
 MOST = 16
@@ -111,6 +119,63 @@ def test_calls_that_do_not_go_on_leave_threads_to_others(
     serve_others_beside(guarded, f"/{SERVICE}/{method}", user, STALLED[method], held)
 
 
+@pytest.mark.parametrize("method", ["Hello", "Append", "Pull"])
+def test_silent_calls_of_several_users_leave_threads_to_others(
+    guarded: BrokerProcess, method: str
+) -> None:
+    limits = guarded.server.limits
+    wait_until(lambda: limits.calls.held == 0, "the end of the calls before")
+    with (
+        raw_channel(guarded) as one,
+        raw_channel(guarded) as other,
+        open_broker(guarded.address, "rw", retry_ms=5000, token="owner.hush") as owner,
+    ):
+        calls = [
+            RawCall(channel, f"/{SERVICE}/{method}", user)
+            for _ in range(CALLS)
+            for channel, user in ((one, "norule"), (other, "stranger"))
+        ]
+        wait_until(
+            lambda: sum(not call.is_over for call in calls) == limits.calls.held < MOST,
+            "the end of the others",
+        )
+        for _ in range(10):
+            assert owner.append(outgoing(b"served")).queue_ids.tolist() == [0]
+        for call in calls:
+            call.end()
+
+
+def test_health_is_told_beside_silent_checks(guarded: BrokerProcess) -> None:
+    path = f"/{HEALTH_SERVICE}/Check"
+    with raw_channel(guarded) as silent, raw_channel(guarded) as other:
+        calls = [RawCall(silent, path, None) for _ in range(2 * health.MOST_CHECKS)]
+        wait_until(
+            lambda: sum(not call.is_over for call in calls) == health.MOST_CHECKS, "calls that wait"
+        )
+        assert [other.unary_unary(path)(b"") for _ in range(20)] == [b"\x08\x01"] * 20
+        for call in calls:
+            call.end()
+
+
+@pytest.mark.parametrize(
+    ("path", "user"), [(f"/{SERVICE}/Topics", "reader"), (f"/{HEALTH_SERVICE}/Check", None)]
+)
+def test_a_call_is_not_over_while_its_reply_is_not_taken(
+    guarded: BrokerProcess, path: str, user: str | None
+) -> None:
+    limits, checks = guarded.server.limits, guarded.server._health._stalls
+    wait_until(lambda: limits.calls.held == checks.waiting == 0, "the end of the calls before")
+    with call_without_window(guarded, path, user, b""):
+        wait_until(lambda: limits.calls.held + checks.waiting == 1, "a call")
+        # Others are served in its time, so its handler is over.
+        with open_broker(guarded.address, retry_ms=0, token="admin.hush") as admin:
+            for _ in range(3):
+                admin.topics()
+        wait_until(lambda: limits.calls.held + checks.waiting == 1, "its place alone")
+        assert (limits.calls.held, checks.waiting) == ((1, 0) if user else (0, 1))
+    wait_until(lambda: limits.calls.held == checks.waiting == 0, "the end of the call")
+
+
 @pytest.mark.parametrize(
     ("method", "messages"), [("Watch", [b""]), ("Watch", []), ("Check", [])], ids=str
 )
@@ -120,8 +185,8 @@ def test_health_calls_take_no_thread_of_the_brokers_calls(
     held = health.MOST_WATCHES if method == "Watch" else health.MOST_CHECKS
     serve_others_beside(guarded, f"/{HEALTH_SERVICE}/{method}", None, messages, held)
 
-    slots = guarded.server._health._slots[method]
-    wait_until(lambda: slots.held == 0, "slots given back")
+    own = guarded.server._health
+    wait_until(lambda: own._watches.held == own._stalls.waiting == 0, "an end of all of them")
 
 
 @pytest.mark.parametrize("method", ["Check", "Watch"])
@@ -156,9 +221,12 @@ def first_reply(raw: grpc.Channel, method: str) -> bytes | None:
 def test_all_users_together_leave_threads_to_calls_that_do_not_wait(
     tmp_path: Path,
 ) -> None:
-    with served(tmp_path / "store", {"grpcMaxCalls": "4"}) as process, raw_channel(process) as raw:
+    with (
+        served(tmp_path / "store", {"grpcMaxCalls": str(MOST)}) as process,
+        raw_channel(process) as raw,
+    ):
         calls = [RawCall(raw, f"/{SERVICE}/Listen", None, *WAITING["Listen"]) for _ in range(12)]
-        wait_until(lambda: sum(not call.is_over for call in calls) == 2, "two calls left open")
+        wait_until(lambda: sum(not call.is_over for call in calls) == MOST // 2, "half left open")
         with open_broker(process.address, "rw", retry_ms=0) as broker:
             broker.create_topic("orders", queues=1)
         refused = next(call for call in calls if call.is_over)
@@ -206,6 +274,25 @@ def test_a_call_whose_replies_are_not_taken_is_ended(
         assert ended.value.code() is grpc.StatusCode.CANCELLED
         call.end()
     assert "event=bug" not in caplog.text
+
+
+@pytest.mark.parametrize("path", [f"/{SERVICE}/Topics", f"/{HEALTH_SERVICE}/Check"])
+def test_a_call_whose_only_reply_is_not_taken_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(call_limits, "STALL_S", 0.1)
+    monkeypatch.setattr(health, "_STALL_S", 0.1)
+    monkeypatch.setattr(server, "IDLE_MS", 200)
+    settings = {"grpcMaxConnections": "1"}
+    with served(tmp_path / "store", settings) as process:
+        with call_without_window(process, path, None, b"") as connection:
+            while connection.recv(1 << 16):
+                pass  # until the server closes it, as it has no call any more
+
+        wait_until(lambda: process.server.limits.calls.held == 0, "a place given back")
+        with open_broker(process.address) as broker:
+            assert broker.topics() == []
+    assert "event=stalled calls=1" in caplog.text
 
 
 def test_a_reader_that_pauses_goes_on_where_it_was(
@@ -271,9 +358,9 @@ def test_only_calls_that_waited_too_long_are_ended() -> None:
     now = [0.0]
     watch = StallWatch(10.0, monotonic=lambda: now[0])
     ended: list[str] = []
-    with watch.watching(lambda: ended.append("first")):
+    with watch.watching("one", lambda: ended.append("first")):
         now[0] = 5.0
-        with watch.watching(lambda: ended.append("second")):
+        with watch.watching("one", lambda: ended.append("second")):
             now[0] = 9.9
             assert watch.look() == 0
             now[0] = 10.0
@@ -292,13 +379,52 @@ def test_only_calls_without_a_right_are_ended_before_their_time() -> None:
         raise AuthenticationError("gone")
 
     with (
-        watch.watching(lambda: ended.append("none asked")),
-        watch.watching(lambda: ended.append("removed"), refuse),
-        watch.watching(lambda: ended.append("permitted"), lambda: None),
+        watch.watching("one", lambda: ended.append("none asked")),
+        watch.watching("one", lambda: ended.append("removed"), refuse),
+        watch.watching("one", lambda: ended.append("permitted"), lambda: None),
     ):
         assert watch.look() == 0
         assert watch.look() == 0
     assert ended == ["removed"]
+
+
+def test_the_oldest_call_of_the_user_who_has_most_is_ended_for_others() -> None:
+    ended: list[str] = []
+    watch = StallWatch(10.0, monotonic=lambda: 0.0)
+    for name, user in (("a", "one"), ("b", "other"), ("c", "other"), ("d", "other"), ("e", "one")):
+        watch.watch(user, partial(ended.append, name))
+    for _ in range(6):
+        watch.end_oldest()
+
+    assert ended == ["b", "a", "c", "d", "e"]
+    assert watch.waiting == 0
+
+
+def test_calls_are_ended_for_others_only_near_the_end_of_places() -> None:
+    ended: list[str] = []
+    limits = CallLimits(16)
+    limits.stalls.watch("one", lambda: ended.append("silent"))
+    for _ in range(12):
+        limits.take(ONE)
+    limits.take(OTHER)
+    limits.take(OTHER)
+    assert ended == []
+    limits.take(OTHER)
+
+    assert ended == ["silent"]
+
+
+def test_a_large_reply_has_time_by_its_size() -> None:
+    now, ended = [0.0], []
+    watch = StallWatch(10.0, monotonic=lambda: now[0])
+    watch.watch("one", lambda: ended.append("small"))
+    watch.watch("one", lambda: ended.append("large"), more_s=20.0)
+    now[0] = 29.0
+    assert watch.look() == 1
+    now[0] = 30.0
+    assert watch.look() == 1
+
+    assert ended == ["small", "large"]
 
 
 def test_slots_are_given_back_by_threads_that_fail() -> None:
