@@ -8,8 +8,9 @@ million decisions are searched in milliseconds. The end of each search is rememb
 that commits batch after batch searches what came since its last one.
 
 A search is for records of one kind and owner: others with the same tag, and records that make no
-sense, are passed over. A record counts only if its tag is the one that its body says. What is not
-found may be forgotten (forgotten.py); decision_retention.py says what retention leaves.
+sense, are passed over, without being parsed where they are many. A record counts only if its tag is
+the one that its body says. What is not found may be forgotten (forgotten.py); decision_retention.py
+says what retention leaves.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from broker_core.broker.transactions.decision_records import (
     BatchAttempt,
@@ -40,7 +42,7 @@ from broker_core.codec.fields import locate
 from broker_core.codec.hashing.java import java_hash
 from broker_core.codec.ids import UniqueIds
 from broker_core.codec.message_batch import MessageBatch
-from broker_core.codec.property_names import BATCH_TOPIC, SCHEDULE_TOPIC, TAGS
+from broker_core.codec.property_names import BATCH_TOPIC, PREPARED_BY, SCHEDULE_TOPIC, TAGS
 from broker_core.codec.spans import gather_spans
 from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.types import BatchRef, PhysicalOffset
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 BATCH_QUEUE = 0
 
 _STRETCH_ENTRIES = 100_000
+_SOUGHT_ENTRIES = 1 << 14
 _MAX_REMEMBERED = 1024
 _FEW = 16
 """So many are searched for one by one, from where the last search ended."""
@@ -119,7 +122,23 @@ class _Memory:
     newest: JournalEntry | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A record that is not parsed yet."""
+
+    body: bytes
+    tag: str
+    physical_offset: PhysicalOffset
+
+    def entry(self) -> JournalEntry | None:
+        """Return it parsed; None, with a line in the log, if it makes no sense."""
+        record = _record(self.body, self.physical_offset, self.tag)
+        return None if record is None else JournalEntry(record, self.physical_offset)
+
+
 Fits = Callable[[JournalEntry], bool]
+Users: TypeAlias = tuple[str, ...] | None
+"""Users whose records count, "" for records without one; None for all."""
 Stream: TypeAlias = tuple[str, str]
 """A stream of batches: its tag (`stream_tag`) and its user."""
 
@@ -139,7 +158,7 @@ class DecisionLookup:
 
     def decision(self, tag: str, user: str) -> LoggedDecision | None:
         """Return the newest decision of a stream of batches (`stream_tag`) that is a user's."""
-        return self._decision(tag, f"of {user}", lambda found: found.user == user)
+        return self._decision(tag, f"of {user}", (user,))
 
     def decision_for(self, tag: str, user: str) -> LoggedDecision | None:
         """Return the newest decision of a stream that answers a caller's batch.
@@ -148,17 +167,15 @@ class DecisionLookup:
         any, or while the broker had no credentials. For a caller without a name it is anybody's.
         If retention has forgotten the stream, it is a decision of which only the number is known.
         """
-        found = self._decision(
-            tag, f"for {user}", lambda found: not user or found.user in ("", user)
-        )
+        found = self._decision(tag, f"for {user}", ("", user) if user else None)
         return found or self._forgotten_decision(tag, user)
 
-    def _decision(
-        self, tag: str, kind: str, fits: Callable[[Decision], bool]
-    ) -> LoggedDecision | None:
-        entry = self._newest(
-            tag, kind, lambda found: isinstance(found.record, Decision) and fits(found.record)
-        )
+    def _decision(self, tag: str, kind: str, users: Users) -> LoggedDecision | None:
+        def fits(found: JournalEntry) -> bool:
+            record = found.record
+            return isinstance(record, Decision) and (users is None or record.user in users)
+
+        entry = self._newest(tag, kind, fits, users)
         if entry is None:
             return None
         assert isinstance(entry.record, Decision)
@@ -308,24 +325,29 @@ class DecisionLookup:
             store_host=store_host,
         )
 
-    def _newest(self, tag: str, kind: str, fits: Fits) -> JournalEntry | None:
+    def _newest(self, tag: str, kind: str, fits: Fits, users: Users = None) -> JournalEntry | None:
         """Return the newest fitting record with a tag, searching what came since the last search.
 
-        `kind` names what `fits` tells, so that the answer can be remembered.
+        `kind` names what `fits` tells, so that the answer can be remembered. `users`: whose record
+        can fit at all.
         """
         start, end = self._reader.queue_range(BATCH_TOPIC, BATCH_QUEUE)
         memory = self._memories.pop((tag, kind), None)
         if memory is None or memory.end > end:  # a journal that shrank was deleted and made anew
             memory = _Memory(start, None)
-        found = self._search(tag, max(start, memory.end), end, fits) or memory.newest
+        found = self._search(tag, max(start, memory.end), end, fits, users) or memory.newest
         self._memories[tag, kind] = _Memory(end, found)
         if len(self._memories) > _MAX_REMEMBERED:
             self._memories.popitem(last=False)
         return found
 
-    def _search(self, tag: str, start: int, end: int, fits: Fits) -> JournalEntry | None:
+    def _search(
+        self, tag: str, start: int, end: int, fits: Fits, users: Users
+    ) -> JournalEntry | None:
         """Return the newest fitting record with a tag among [start, end), from the end."""
-        for _, place in self._places(tag, start, end):
+        for count, (offset, place) in enumerate(self._places(tag, start, end)):
+            if count == _FEW:
+                return self._search_many(tag, start, offset + 1, fits, users)
             record = self._parsed(place)
             # Tags of one hash may differ; only the record has the text.
             if record is not None and record.tag == tag:
@@ -334,22 +356,50 @@ class DecisionLookup:
                     return entry
         return None
 
+    def _search_many(
+        self, tag: str, start: int, end: int, fits: Fits, users: Users
+    ) -> JournalEntry | None:
+        """Return what `_search` does, where others have many records of this tag or its hash.
+
+        By columns: those of other tags and users are passed over without being parsed.
+        """
+        for stop in range(end, start, -_SOUGHT_ENTRIES):
+            begin = max(start, stop - _SOUGHT_ENTRIES)
+            for row in reversed(list(self._rows_with([tag], begin, stop, users))):
+                entry = row.entry()
+                if entry is not None and fits(entry):
+                    return entry
+        return None
+
     def _all_with(self, tags: Collection[str]) -> Iterator[JournalEntry]:
         """Yield all records that have one of some tags, in the order of the log."""
-        start, end = self._reader.queue_range(BATCH_TOPIC, BATCH_QUEUE)
-        wanted = frozenset(tags)
-        hashes = np.array(sorted(map(java_hash, wanted)), dtype=np.int64)
+        for row in self._rows_with(tags, *self._reader.queue_range(BATCH_TOPIC, BATCH_QUEUE)):
+            entry = row.entry()
+            if entry is not None:
+                yield entry
+
+    def _rows_with(
+        self, tags: Collection[str], start: int, end: int, users: Users = None
+    ) -> Iterator[_Row]:
+        """Yield what has one of some tags and is of one of some users, among [start, end).
+
+        A record about a user's batch has the name as a property too (`record_properties`).
+        """
+        hashes = np.array(sorted(map(java_hash, frozenset(tags))), dtype=np.int64)
         select = partial(rows_with, "tags_code", hashes)
+        wanted = pa.array(sorted(tags), type=pa.string())
         for frames in self._reader.frames(BATCH_TOPIC, BATCH_QUEUE, start, end, select=select):
             if not len(frames):
                 continue
-            bodies = gather_spans(locate(frames).bodies).to_pylist()
-            texts = property_columns(frames, [TAGS])[TAGS].to_pylist()
-            places = (frames.starts + (frames.origin or 0)).tolist()
-            for body, text, place in zip(bodies, texts, places, strict=True):
-                record = _record(body, PhysicalOffset(place), text) if text in wanted else None
-                if record is not None:
-                    yield JournalEntry(record, PhysicalOffset(place))
+            texts = property_columns(frames, [TAGS, PREPARED_BY])
+            is_wanted = pc.is_in(texts[TAGS], wanted)
+            if users is not None:
+                is_theirs = pc.is_in(texts[PREPARED_BY].fill_null(""), pa.array(users))
+                is_wanted = pc.and_(is_wanted, is_theirs)
+            rows = np.flatnonzero(is_wanted.to_numpy(zero_copy_only=False))
+            bodies = gather_spans(locate(frames).bodies.take(rows)).to_pylist()
+            places = (frames.starts[rows] + (frames.origin or 0)).tolist()
+            yield from map(_Row, bodies, texts[TAGS].take(rows).to_pylist(), places)
 
     def _places(self, tag: str, start: int, end: int) -> Iterator[tuple[int, PhysicalOffset]]:
         """Yield offset and physical offset of records with a tag's hash, the newest first."""
