@@ -132,7 +132,8 @@ def find_by_id(reader: StoreReader, topics: Sequence[str], message_id: str) -> R
     record = _at_offset_id(reader, message_id)
     if record is not None:
         return record
-    for topic in sorted(topics, key=_plainness):
+    is_short = len(message_id) <= layout.MAX_PROPERTIES_BYTES  # else no record can hold it
+    for topic in reader.topics_with(sorted(topics, key=_plainness) if is_short else (), message_id):
         found = find_by_key(reader, topic, message_id, DEFAULT_QUERY_LIMIT)
         for each in found:
             if each.property_map.get(UNIQ_KEY) == message_id:

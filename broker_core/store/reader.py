@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -400,6 +400,13 @@ class StoreReader:
         Only hashes were compared. Deleted records are left out. With `is_complete`, parts of
         the log that no index file covers are searched too.
         """
+        return self._fresh_index().lookup(topic, key, is_complete=is_complete)
+
+    def topics_with(self, topics: Sequence[str], key: str) -> list[str]:
+        """Return those of some topics that the index has candidates for, in their order."""
+        return self._fresh_index().topics_with(topics, key)
+
+    def _fresh_index(self) -> IndexView:
         self.refresh()
         if self.state.damage is not None:
             raise self.state.damage
@@ -407,7 +414,7 @@ class StoreReader:
             from broker_core.store.index.view import IndexView
 
             self._index = IndexView(self.root, self.log, self.settings, self.recovery)
-        return self._index.lookup(topic, key, is_complete=is_complete)
+        return self._index
 
 
 def _bound(select: Select, extension: ConsumeQueueExt) -> EntrySelect:

@@ -9,7 +9,7 @@ A lookup gives candidates: records with a key of the same hash. The caller compa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,6 +74,12 @@ class IndexView:
             if physical_offset >= self._log.start and physical_offset not in known:
                 known.add(physical_offset)
                 yield physical_offset
+
+    def topics_with(self, topics: Sequence[str], key: str) -> list[str]:
+        """Return those of some topics that files have candidates for; each file is opened once."""
+        files = self._files()
+        found = (next(self._indexed(files, key_hash(topic, key)), None) for topic in topics)
+        return [topic for topic, first in zip(topics, found, strict=True) if first is not None]
 
     def _unindexed(self, files: list[IndexFile], wanted: int) -> Iterator[int]:
         """Yield candidates from the parts of the log that no file covers."""

@@ -30,6 +30,8 @@ from broker_core.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
+from broker_core.store.index import view
+from broker_core.store.index.file import list_index_files
 from broker_core.store.io.segments import list_segments
 from broker_core.types import LogicalOffset, OffsetRange
 from tests.kit import stores
@@ -299,6 +301,30 @@ def test_messages_of_another_topic_and_equal_hash_hide_nothing(
     assert broker.query("Aa", "k", limit=limit)["body"].to_pylist() == [b"own"]
     assert broker.query("Aa", own.msg_id, limit=limit)["body"].to_pylist() == [b"own"]
     assert broker.message(own.msg_id)["body"].to_pylist() == [b"own"]
+
+
+def test_an_id_is_looked_for_in_all_topics_at_once(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        broker.create_topic(f"t{number}", queues=1)
+    sent = [broker.send(f"t{number}", b"%d" % number) for number in (3, 17)]
+    opened: list[Path] = []
+    files = list_index_files
+
+    def listing(directory: Path) -> list[Path]:
+        opened.append(directory)
+        return files(directory)
+
+    monkeypatch.setattr(view, "list_index_files", listing)
+
+    found = [broker.message(each.msg_id)["body"].to_pylist() for each in sent]
+
+    assert found == [[b"3"], [b"17"]]
+    # Once for all topics, and once for the topic that has it.
+    assert len(opened) == 2 * len(sent)
+    with pytest.raises(MessageNotFoundError):
+        broker.message("A" * (1 << 16))
 
 
 def test_a_query_whose_answer_would_take_long_says_so(
