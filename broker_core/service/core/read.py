@@ -141,7 +141,7 @@ class ReadHandlers:
         """Yield the messages of a range in chunks, filtered; with `follow`, also later ones."""
         queue = QueueRef(request.topic, request.broker_name, request.queue_id)
         wanted_filter = filter_of(request.filter)
-        _columns(request)  # before a follower waits: it keeps what it asked for
+        _columns(request)  # now: a follower that finds nothing keeps them
         waiting = call.waiting() if request.follow else nullcontext()
         with waiting, self._pulling(call) as most_bytes, self._pool.broker() as broker:
             wanted = OffsetRange(queue, LogicalOffset(request.start), LogicalOffset(request.end))

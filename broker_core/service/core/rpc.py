@@ -33,7 +33,15 @@ from broker_core.codec.hosts import pack_host
 from broker_core.errors import BrokerError, RequestError
 from broker_core.service.auth.method_rules import RULES
 from broker_core.service.call_limits import TAKE_BYTES_S, peer_address
-from broker_core.wire.core.methods import Method, Shape
+from broker_core.wire.core.methods import (
+    ABORT_BATCH,
+    AWAIT,
+    COMMIT_BATCH,
+    PREPARE_MESSAGE,
+    RAW,
+    Method,
+    Shape,
+)
 from broker_core.wire.core.status import DETAIL_KEY, code_of, detail_of
 
 if TYPE_CHECKING:
@@ -46,6 +54,10 @@ NO_HOST = pack_host("0.0.0.0", 0)  # noqa: S104 - stored in records, nothing lis
 """The born host of messages whose sender has no IPv4 address."""
 RECHECK_S = 1.0
 """Time after which a call that lasts looks at its caller's credentials again."""
+MOST_CONTROL_BYTES = 320 << 10
+"""The largest request that holds no messages: a filter of 65,536 characters, and its frame."""
+_LARGE = frozenset((AWAIT, COMMIT_BATCH, ABORT_BATCH, PREPARE_MESSAGE))
+"""They name all queues of a topic, or many receipts, which are counted, or hold a body."""
 _MAX_DETAILS = 300
 
 Handler = Callable[[Any, "Call"], Any]
@@ -299,8 +311,19 @@ def _parsed(method: Method, requests: Iterator[Any]) -> Any:
     if request is None:
         message = f"{method.name} needs a request, and the client sent none."
         raise RequestError(message)
+    if method.request is RAW:
+        return request
+    if len(request) > MOST_CONTROL_BYTES and method not in _LARGE:
+        message = (
+            f"The request of {method.name} has {len(request)} bytes, and {MOST_CONTROL_BYTES} are "
+            f"the most. Nothing was done; ask for less at a time."
+        )
+        raise RequestError(message)
     try:
-        return method.request.parse(request)
+        parsed = method.request.parse(request)
+        # A call keeps its request as long as it lasts: only what can be understood, and once.
+        parsed.DiscardUnknownFields()
+        return method.request.parse(method.request.serialize(parsed))
     except DecodeError as error:
         message = f"The request of {method.name} can't be read; both ends must be of one version."
         raise RequestError(message) from error

@@ -142,6 +142,14 @@ def test_a_topic_made_anew_is_followed_from_where_the_old_one_ended(pool: Broker
         next(pull(pool, follow=True))
 
 
+def test_a_follower_that_finds_nothing_may_not_ask_for_too_many_columns(pool: BrokerPool) -> None:
+    request = pb.Pull(topic="t", broker_name="broker-a", follow=True, columns=["body"] * 257)
+    reading = ReadHandlers(pool, Limits())
+
+    with pytest.raises(RequestError, match="257 columns"):
+        next(reading.pull(request, cast("Call", Follower())))
+
+
 def test_a_queue_of_another_broker_is_refused(pool: BrokerPool) -> None:
     with pool.arrivals.follow(QUEUE):
         send(pool, b"0")

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import socket
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import grpc
 import pytest
+from google.protobuf.message import Message
 
 from broker_core import open_broker
 from broker_core.codec.hosts import pack_host
 from broker_core.codec.record import Record, encode_record
-from broker_core.service.core.rpc import NO_HOST, peer_host
+from broker_core.errors import RequestError
+from broker_core.filter.tag_expression import MAX_TEXT
+from broker_core.service.auth.user_rights import ANYONE
+from broker_core.service.call_limits import CallLimits
+from broker_core.service.core import rpc
+from broker_core.service.core.rpc import MOST_CONTROL_BYTES, NO_HOST, Call, peer_host
+from broker_core.wire.core import broker_pb2 as pb
+from broker_core.wire.core import methods
 from broker_core.wire.core.frames import pack_records
-from broker_core.wire.core.methods import SERVICE
+from broker_core.wire.core.methods import METHODS, RAW, SERVICE, Method
 from tests.kit.raw_calls import head_of, raw_channel, sizes_of
 from tests.kit.served import served
 
@@ -67,3 +79,58 @@ def test_a_born_host_is_never_the_clients_word(tmp_path: Path, listen: str) -> N
             stored = reader.reader.record_at(0)
 
     assert stored.born_host == (NO_HOST if "::1" in listen else pack_host("127.0.0.1", 0))
+
+
+CONTROL = [each for each in METHODS if each.request is not RAW]
+MEGABYTES = {methods.AWAIT, methods.COMMIT_BATCH, methods.ABORT_BATCH, methods.PREPARE_MESSAGE}
+UNKNOWN_FIELD = b"\x82\x7d\x00"
+"""Field 2000, an empty text."""
+
+
+@pytest.mark.parametrize("method", CONTROL, ids=lambda method: method.name)
+def test_a_request_keeps_no_more_than_what_it_says(method: Method) -> None:
+    """A call may last, and keeps its request: however large that was, and of what."""
+    large = UNKNOWN_FIELD * (MOST_CONTROL_BYTES // len(UNKNOWN_FIELD))
+    parsed = rpc._parsed(method, iter([large]))
+    assert parsed.SerializeToString() == b""
+
+    larger = large + UNKNOWN_FIELD
+    if method in MEGABYTES:
+        assert rpc._parsed(method, iter([larger])) == parsed
+    else:
+        with pytest.raises(RequestError, match=f"{len(larger)} bytes, and {MOST_CONTROL_BYTES}"):
+            rpc._parsed(method, iter([larger]))
+
+
+QUEUES = [pb.QueueOffset(queue_id=each, offset=1 << 62) for each in range(1 << 16)]
+RECEIPT = pb.Receipt(
+    batch=pb.Batch(owner="query:" + "x" * 36, number=1 << 40),
+    attempt="a" * 36,
+    prepared=[pb.Prepared(start=1 << 40, end=1 << 41)],
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [
+        (methods.PULL, pb.Pull(filter=pb.Filter(sql="\N{PILE OF POO}" * MAX_TEXT))),
+        (methods.AWAIT, pb.Await(queues=QUEUES)),
+        (methods.COMMIT_BATCH, pb.Decide(receipts=[RECEIPT] * 20_000)),
+        (methods.PREPARE_MESSAGE, pb.PrepareMessage(body=bytes(4 << 20))),
+    ],
+    ids=["filter", "queues", "receipts", "body"],
+)
+def test_the_largest_requests_of_honest_clients_come_in(method: Method, request_: Message) -> None:
+    assert rpc._parsed(method, iter([request_.SerializeToString()])) == request_
+
+
+def test_a_part_of_a_request_is_not_kept_while_the_next_is_waited_for() -> None:
+    class Part:
+        """Stands in for bytes, which have no weak references."""
+
+    context = cast("grpc.ServicerContext", SimpleNamespace(cancel=lambda: None))
+    call = Call(context, ANYONE, lambda _: ANYONE, CallLimits(4))
+    received = call.received(Part() for _ in range(2))
+    part = weakref.ref(next(received))
+
+    assert part() is None
