@@ -16,7 +16,8 @@ it, as a mode or too many open files, may be over without a trace in the file.
 Secrets are compared in constant time, and are neither kept nor shown. A secret that was right is
 remembered by a keyed hash of it, for scrypt is slow on purpose. Because it is slow, and takes 16
 MiB, one is computed at a time and few callers wait for it; others are refused at once and may try
-again. A caller that is remembered never waits.
+again. Turns go to the machine, and on it to the name, for which least was computed lately: whoever
+tries without end keeps nobody else waiting. A caller that is remembered never waits.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +42,7 @@ import grpc
 
 from broker_core.errors import AuthenticationError, ConfigError, UnavailableError
 from broker_core.service.auth.user_rights import Right, Rule, UserIdentity
+from broker_core.service.call_limits import origin_of
 
 log = logging.getLogger(__name__)
 _SCHEME = "scrypt"
@@ -49,6 +53,8 @@ _LOOK_AGAIN_S = 1.0
 MOST_LOGINS = 8
 """Callers whose secret is being hashed, or who wait for that; each holds one of the server's
 threads."""
+_REMEMBERED_LOGINS = 256
+"""Turns that count against whoever had them; about the last ten seconds when none is left out."""
 
 
 def hash_secret(secret: str, salt: bytes | None = None) -> str:
@@ -146,6 +152,78 @@ def _parse_user(entry: Mapping[str, Any]) -> User:
     return User(UserIdentity(name, rules), HashedSecret.parse(str(entry["secret"])))
 
 
+@dataclass(eq=False, slots=True)
+class _Login:
+    """One attempt to log in: from which machine, as whom."""
+
+    origin: str
+    name: str
+
+
+class LoginTurns:
+    """Turns of logins, one at a time, for those first who had fewest. Thread-safe.
+
+    At most MOST_LOGINS have a turn or wait for one. One more takes the place of whoever would come
+    last, if that is somebody else. It makes no difference whether a name exists.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: list[_Login] = []
+        self._is_taken = False
+        self._recent: deque[_Login] = deque()
+        self._origins: Counter[str] = Counter()  # of those that wait, and of recent ones
+        self._names: Counter[str] = Counter()
+
+    @contextmanager
+    def turn(self, origin: str, name: str) -> Iterator[None]:
+        """Wait for a turn and have it over a block; raise UnavailableError if there is no place."""
+        mine = _Login(origin, name)
+        with self._changed:
+            self._enter(mine)
+            self._changed.wait_for(lambda: mine not in self._waiting or self._is_next(mine))
+            if mine not in self._waiting:
+                message = (
+                    f"{MOST_LOGINS} logins are under way, which is the most at a time; try again. "
+                    f"Callers that have logged in are not concerned."
+                )
+                raise UnavailableError(message)
+            self._is_taken = True
+            self._waiting.remove(mine)
+            self._recent.append(mine)
+            if len(self._recent) > _REMEMBERED_LOGINS:
+                self._forget(self._recent.popleft())
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_taken = False
+                self._changed.notify_all()
+
+    def _enter(self, login: _Login) -> None:
+        self._waiting.append(login)
+        self._origins[login.origin] += 1
+        self._names[login.name] += 1
+        if len(self._waiting) + self._is_taken > MOST_LOGINS:
+            # The latest of those who had most.
+            last = max(reversed(self._waiting), key=self._had)
+            self._waiting.remove(last)
+            self._forget(last)
+            self._changed.notify_all()
+
+    def _forget(self, login: _Login) -> None:
+        for counts, key in ((self._origins, login.origin), (self._names, login.name)):
+            counts[key] -= 1
+            if not counts[key]:
+                del counts[key]
+
+    def _had(self, login: _Login) -> tuple[int, int]:
+        return self._origins[login.origin], self._names[login.name]
+
+    def _is_next(self, login: _Login) -> bool:
+        return not self._is_taken and login is min(self._waiting, key=self._had)
+
+
 class Credentials:
     """A credentials file in force. Thread-safe."""
 
@@ -155,8 +233,7 @@ class Credentials:
         self._lock = threading.Lock()
         self._key = os.urandom(32)
         self._known: dict[str, bytes] = {}
-        self._logins = threading.BoundedSemaphore(MOST_LOGINS)
-        self._hashing = threading.Lock()
+        self._turns = LoginTurns()
         self._looked_s = monotonic()
         self._stamp = _stamp(path)
         """That of the file in force: taken before it was read, so a change meanwhile is seen."""
@@ -167,21 +244,21 @@ class Credentials:
     def identify(self, context: grpc.ServicerContext) -> UserIdentity:
         """Return a caller's identity; raise AuthenticationError without right credentials."""
         name, secret = given_credentials(context.invocation_metadata())
-        return self.check(name, secret)
+        return self.check(name, secret, origin_of(context.peer()))
 
     def recognise(self, context: grpc.ServicerContext) -> UserIdentity:
         """Return the identity of a caller that was identified before, as the file says it now."""
         name, secret = given_credentials(context.invocation_metadata())
         return self.check_again(name, secret)
 
-    def check(self, name: str, secret: str) -> UserIdentity:
+    def check(self, name: str, secret: str, origin: str = "") -> UserIdentity:
         """Return the identity of a name; raise AuthenticationError for a wrong name or secret.
 
         Raise UnavailableError if too many logins are under way.
         """
         self._look_again()
         known = self._remembered(name, secret)
-        return self._log_in(name, secret) if known is None else known
+        return self._log_in(name, secret, origin) if known is None else known
 
     def check_again(self, name: str, secret: str) -> UserIdentity:
         """Return the identity of a name whose secret was right; no secret is hashed here.
@@ -199,28 +276,19 @@ class Credentials:
         message = "The credentials are not right any more; check accessKey and secretKey, or token."
         raise AuthenticationError(message)
 
-    def _log_in(self, name: str, secret: str) -> UserIdentity:
-        if not self._logins.acquire(blocking=False):
-            message = (
-                f"{MOST_LOGINS} logins are under way, which is the most at a time; try again. "
-                f"Callers that have logged in are not concerned."
-            )
-            raise UnavailableError(message)
-        try:
-            with self._hashing:
-                # Meanwhile another call may have brought the same secret.
-                known = self._remembered(name, secret)
-                if known is not None:
-                    return known
-                user = self._users.get(name)
-                is_right = (user.secret if user else self._decoy(name)).is_hash_of(secret)
-                if user is not None and is_right:
-                    self._known[name] = self._mark(user, secret)
-                    return user.identity
-            message = "The credentials are wrong; check accessKey and secretKey, or token."
-            raise AuthenticationError(message)
-        finally:
-            self._logins.release()
+    def _log_in(self, name: str, secret: str, origin: str) -> UserIdentity:
+        with self._turns.turn(origin, name):
+            # Meanwhile another call may have brought the same secret.
+            known = self._remembered(name, secret)
+            if known is not None:
+                return known
+            user = self._users.get(name)
+            is_right = (user.secret if user else self._decoy(name)).is_hash_of(secret)
+            if user is not None and is_right:
+                self._known[name] = self._mark(user, secret)
+                return user.identity
+        message = "The credentials are wrong; check accessKey and secretKey, or token."
+        raise AuthenticationError(message)
 
     def _decoy(self, name: str) -> HashedSecret:
         """Return the secret that an unknown name is compared with.

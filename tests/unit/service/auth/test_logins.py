@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from broker_core import open_broker
 from broker_core.errors import AuthenticationError, UnavailableError
 from broker_core.service.auth import credentials as module
-from broker_core.service.auth.credentials import MOST_LOGINS, Credentials
+from broker_core.service.auth.credentials import MOST_LOGINS, Credentials, LoginTurns
 from broker_core.wire.core import broker_pb2 as pb
 from broker_core.wire.core.methods import SERVICE
 from tests.contract.test_messages import outgoing
@@ -157,6 +157,64 @@ def test_who_was_known_is_looked_at_again_without_hashing(path: Path, hashing: H
     with pytest.raises(AuthenticationError, match="not right any more"):
         credentials.check_again("owner", "hush")
     assert len(hashing.costs) == hashed
+
+
+FLOODS: dict[str, Callable[[int], tuple[str, str]]] = {
+    "one machine with many names": lambda number: (f"n{number}", "10.0.0.1/32"),
+    "one machine with the user's name": lambda number: ("owner", "10.0.0.1/32"),
+    "the same machine with some names": lambda number: (f"n{number % 4}", "10.0.0.9/32"),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_first_login_is_next_however_many_wrong_ones_there_are(
+    path: Path, hashing: Hashing, flood: str
+) -> None:
+    credentials = Credentials(path)
+    outcomes: list[str] = []
+    refused = threading.Semaphore(0)
+
+    def log_in(name: str, secret: str, origin: str) -> None:
+        try:
+            outcomes.append(credentials.check(name, secret, origin).name)
+        except AuthenticationError:
+            outcomes.append("wrong")
+        except UnavailableError:
+            refused.release()
+
+    # Some have had their turns before.
+    for number in range(12):
+        log_in(FLOODS[flood](number)[0], "wrong", FLOODS[flood](number)[1])
+    del outcomes[:]
+    hashing.go.clear()
+    threads = [
+        threading.Thread(target=log_in, args=(name, "wrong", origin))
+        for name, origin in map(FLOODS[flood], range(3 * MOST_LOGINS))
+    ]
+    for thread in threads:
+        thread.start()
+    for _ in range(2 * MOST_LOGINS):
+        assert refused.acquire(timeout=30)
+    wait_until(lambda: hashing.at_once == 1, "a secret being hashed")
+    first = threading.Thread(target=log_in, args=("owner", "hush", "10.0.0.9/32"))
+    first.start()
+    assert refused.acquire(timeout=30)  # one of the flood, whose place it takes
+    hashing.go.set()
+    for thread in (first, *threads):
+        thread.join(60)
+
+    assert outcomes.index("owner") <= 1  # after the one that was under way
+    assert outcomes.count("wrong") == MOST_LOGINS - 1
+    assert hashing.most_at_once == 1
+
+
+def test_turns_that_were_had_long_ago_do_not_count() -> None:
+    turns = LoginTurns()
+    for number in range(1000):
+        with turns.turn(f"10.0.0.{number % 256}/32", f"n{number}"):
+            pass
+
+    assert len(turns._names) == sum(turns._origins.values()) == module._REMEMBERED_LOGINS
 
 
 def test_a_served_user_sends_beside_any_number_of_wrong_logins(
