@@ -11,19 +11,22 @@
     rocketmq_durable_lag_bytes               how much of it is not flushed yet
     rocketmq_start_time_seconds              when the server was started
 
-Counting takes a lock for a few additions; the text is composed for each scrape.
+Counting takes a lock for a few additions; the text is composed for each scrape. The port asks for
+no credentials: a connection has 5 s for each step, and beyond 16 connections the oldest is closed.
 """
 
 from __future__ import annotations
 
 import bisect
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker_core.errors import ConfigError
 
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
     from broker_core.wire.core.methods import Method
 
 BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+MOST_CONNECTIONS = 16
+STEP_S = 5.0
+"""Time that a scraper has to send its request, and to take more of the answer."""
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -106,17 +112,46 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
 
+class _Server(ThreadingHTTPServer):
+    """A server with a thread for each of the newest MOST_CONNECTIONS connections."""
+
+    daemon_threads = True
+    request_queue_size = 128  # connections that come faster than they are accepted
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._open: dict[socket.socket, None] = {}  # the oldest first
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin a thread for a connection; close the oldest one if there are too many."""
+        self._open[request] = None
+        for oldest in list(self._open)[:-MOST_CONNECTIONS]:
+            self._open.pop(oldest, None)
+            with suppress(OSError):  # it has just ended by itself
+                oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection that was served."""
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print an error's trace, but not that a connection was closed: that is no event."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
 class MetricsPort:
     """A port that serves GET /metrics until it is stopped."""
 
     def __init__(self, metrics: Metrics, listen: str) -> None:
         host, _, port = listen.rpartition(":")
         try:
-            self._server = ThreadingHTTPServer((host.strip("[]"), int(port)), _handler(metrics))
+            self._server = _Server((host.strip("[]"), int(port)), _handler(metrics))
         except OSError as error:
             message = f"Can't listen for metrics at {listen}: {error.strerror}."
             raise ConfigError(message) from error
-        self._server.daemon_threads = True
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="metrics", daemon=True
         )
@@ -136,6 +171,8 @@ class MetricsPort:
 
 def _handler(metrics: Metrics) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        timeout = STEP_S
+
         def do_GET(self) -> None:
             if self.path.partition("?")[0] != "/metrics":
                 self.send_error(HTTPStatus.NOT_FOUND)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
 import pytest
 
 from broker_core import ConfigError, open_broker
+from broker_core.service import metrics
 from broker_core.service.health import HEALTH_SERVICE
 from broker_core.service.main import BrokerProcess
-from broker_core.service.metrics import Histogram
+from broker_core.service.metrics import Histogram, Metrics, MetricsPort
 from broker_core.service.settings import ServiceSettings
 from broker_core.store.check.store import check
 from tests.contract.test_messages import outgoing
+from tests.kit.raw_calls import wait_until
 from tests.kit.served import served
 from tests.kit.transactions import ManualClock
 
@@ -80,6 +85,44 @@ def test_metrics_tell_what_happened(tmp_path: Path) -> None:
     assert "rocketmq_append_requests_total 1" in lines
     assert "rocketmq_append_groups_total 1" in lines
     assert any(line.startswith("rocketmq_log_bytes 2") for line in lines)
+
+
+def test_metrics_are_told_beside_any_number_of_silent_connections() -> None:
+    port = MetricsPort(Metrics(), "127.0.0.1:0")
+    before = threading.active_count()
+    try:
+        silent = [
+            socket.create_connection(("127.0.0.1", port.port), 30)
+            for _ in range(3 * metrics.MOST_CONNECTIONS)
+        ]
+        for each in silent:
+            with suppress(OSError):  # closed by the server
+                each.sendall(b"GET /metrics HT")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port.port}/metrics") as answer:
+            assert b"rocketmq_calls_total" in answer.read()
+
+        most = before + metrics.MOST_CONNECTIONS
+        wait_until(lambda: threading.active_count() <= most, "the end of the oldest")
+        for each in silent[: 2 * metrics.MOST_CONNECTIONS]:
+            with each, suppress(ConnectionResetError):
+                assert each.recv(1) == b""
+        for each in silent:
+            each.close()
+    finally:
+        port.stop()
+
+
+def test_a_metrics_connection_without_a_request_is_closed_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics, "STEP_S", 0.1)
+    port = MetricsPort(Metrics(), "127.0.0.1:0")
+    try:
+        with socket.create_connection(("127.0.0.1", port.port), 30) as silent:
+            silent.sendall(b"GET /metrics HT")
+            assert silent.recv(1) == b""
+    finally:
+        port.stop()
 
 
 def test_a_histogram_adds_up() -> None:
