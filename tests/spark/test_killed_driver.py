@@ -16,7 +16,8 @@ from tests.kit import killed_driver
 from tests.kit.paths import PYTHONPATH, ROOT
 from tests.kit.source_store import SourceStore
 
-EVERYDAY = {("earliest", "task", 1), ("earliest", "written", 1)}
+TIERS = {("earliest", "task", 1): [pytest.mark.landing], ("earliest", "written", 1): []}
+"""All other cases are slow."""
 CASES = [
     *[("earliest", step, 0) for step in killed_driver.STEPS if step != "commit"],
     *[("earliest", step, 1) for step in killed_driver.STEPS if step != "initial"],
@@ -28,7 +29,7 @@ CASES = [
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("position", "step", "batch_id"),
-    [pytest.param(*case, marks=[] if case in EVERYDAY else pytest.mark.slow) for case in CASES],
+    [pytest.param(*case, marks=TIERS.get(case, [pytest.mark.slow])) for case in CASES],
 )
 def test_every_message_is_there_once_after_a_kill(
     spark: SparkSession,

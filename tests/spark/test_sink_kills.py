@@ -28,7 +28,7 @@ APPEND = [
     Failpoint.INDEX_SLOTS_WRITTEN,
     Failpoint.MARKED_CLEAN,
 ]
-EVERYDAY = [
+AT_LANDING = [
     Deed("plan"),
     Deed("write"),
     Deed("write", Failpoint.LOG_WRITTEN),
@@ -67,13 +67,15 @@ def kill_one_by_one(spark: SparkSession, pipeline: Pipeline, deeds: list[Deed]) 
     pipeline.require_all_once()
 
 
+@pytest.mark.landing
 @pytest.mark.embedded
 def test_every_message_is_written_once_though_workers_are_killed(
     spark: SparkSession, pipeline: Pipeline
 ) -> None:
-    kill_one_by_one(spark, pipeline, EVERYDAY)
+    kill_one_by_one(spark, pipeline, AT_LANDING)
 
 
+@pytest.mark.landing
 def test_every_message_is_written_once_though_the_driver_is_killed_after_its_commit(
     spark: SparkSession, pipeline: Pipeline
 ) -> None:
