@@ -286,18 +286,23 @@ def _append_note(state: State, paused: Paused, rules: Rules) -> Append:
 
 def _append_finishing(state: State, paused: Paused, rules: Rules) -> Append:
     assert paused.decision is not None
-    records, is_lost = finishing(state, paused.decision, rules)
+    # Whoever aborts is not told of a loss: Spark drops what is raised then.
+    is_owner = paused.action.kind != "abort"
+    records, is_lost = finishing(state, paused.decision, rules, is_owner=is_owner)
     if is_lost:
-        return records, "lost"
+        return records, "lost" if is_owner else "ok"
     if records:
         return records, paused
     return (), "written" if paused.kind == "finish_own" else begin(state, paused.action, rules)
 
 
-def finishing(state: State, decision: Decision, rules: Rules) -> tuple[tuple[Record, ...], bool]:
+def finishing(
+    state: State, decision: Decision, rules: Rules, *, is_owner: bool = True
+) -> tuple[tuple[Record, ...], bool]:
     """Return the next append that finishes a decision, empty if it is done; whether rows are lost.
 
-    One half message an append; after a loss, what is left at once.
+    One half message an append; after a loss, what is left at once. Only the owner is told of a
+    loss, so only then it is done.
     """
     newest = decision_at(state, newest_of(state, decision.user))
     if newest and (newest.is_done or newest.named != decision.named):
@@ -307,7 +312,8 @@ def finishing(state: State, decision: Decision, rules: Rules) -> tuple[tuple[Rec
     gone = [half for half in left if half < state.start]
     if gone:
         rest = [each for half in left if half not in gone for each in _missing(state, half, rules)]
-        return ((*rest, _done(decision)) if rules.loss_is_noted else tuple(rest)), True
+        is_noted = rules.loss_is_noted and is_owner
+        return ((*rest, _done(decision)) if is_noted else tuple(rest)), True
     if not left:
         return (_done(decision),), False
     records = _missing(state, left[0], rules)

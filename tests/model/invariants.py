@@ -86,7 +86,7 @@ def broken_in_the_end(state: State, rules: Rules) -> str | None:
             break
     if state.is_cut:
         # The record of an attempt may be gone: then the stream's next commit finishes.
-        later, _ = finish_for(later, later.segment + 1, rules)
+        later = finish_for(later, later.segment + 1, rules, is_owner=True)
     if not due.issubset(later.visible):
         return decided_becomes_visible.__name__
     old = tuple(

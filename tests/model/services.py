@@ -176,12 +176,11 @@ def _act(state: State, paused: Paused, rules: Rules) -> tuple[State, str]:
         if not todo:
             continue
         if chosen == FINISH:
-            state, is_lost = finish_all(state, todo, rules)
-            if is_lost:
-                return state, "lost"
-            done = len(todo)
-        else:
-            state, done = _settle_each(state, paused, chosen, todo, rules)
+            state, left = finish_all(state, todo, rules)
+            waiting += left
+            counts[chosen] = len(todo) - len(left)
+            continue
+        state, done = _settle_each(state, paused, chosen, todo, rules)
         counts[chosen] = done
         waiting += todo[done:]
     reached = min(waiting, default=paused.end) if rules.progress_stops_at_waiting else paused.end
@@ -190,33 +189,31 @@ def _act(state: State, paused: Paused, rules: Rules) -> tuple[State, str]:
     return state, "/".join(map(str, (len(waiting), *counts[1:])))
 
 
-def finish_all(state: State, halves: list[int], rules: Rules) -> tuple[State, bool]:
-    """Finish the decisions that name half messages; whether rows were lost ends it."""
+def finish_all(state: State, halves: list[int], rules: Rules) -> tuple[State, list[int]]:
+    """Finish the decisions that name half messages; those of which rows were lost are left."""
+    left = []
     for half in halves:
         attempt = attempt_of(state, state.halves[half].attempt)
         found = decision_at(state, newest_of(state, attempt.user)) if attempt else None
         if found and not found.is_done:
-            state, is_lost = finish(state, found, rules)
-            if is_lost:
-                return state, True
-    return state, False
+            state, is_lost = finish(state, found, rules, is_owner=False)
+            left += [half] * is_lost
+    return state, left
 
 
-def finish_for(state: State, before: int, rules: Rules) -> tuple[State, bool]:
-    """Finish the users' newest decisions that lie before a segment; whether rows were lost."""
+def finish_for(state: State, before: int, rules: Rules, *, is_owner: bool = False) -> State:
+    """Finish the users' newest decisions that lie before a segment, as far as they can be."""
     for user in sorted({half.user for half in state.halves}):
         found = decision_at(state, newest_of(state, user))
         if found and not found.is_done and found.segment < before:
-            state, is_lost = finish(state, found, rules)
-            if is_lost:
-                return state, True
-    return state, False
+            state, _ = finish(state, found, rules, is_owner=is_owner)
+    return state
 
 
-def finish(state: State, decision: Decision, rules: Rules) -> tuple[State, bool]:
+def finish(state: State, decision: Decision, rules: Rules, *, is_owner: bool) -> tuple[State, bool]:
     """Finish a decision, append after append; whether rows were lost."""
     while True:
-        records, is_lost = finishing(state, decision, rules)
+        records, is_lost = finishing(state, decision, rules, is_owner=is_owner)
         state = apply(state, records)
         if is_lost or not records:
             return state, is_lost
@@ -268,18 +265,16 @@ def _roll(state: State, action: Action, rules: Rules) -> tuple[State, str]:
 def _retain(state: State, action: Action, rules: Rules) -> tuple[State, str]:
     """Delete all files of the log but the newest; `how` "foreign": another broker does it."""
     if action.how != "foreign":
-        state, is_lost = _rescue(state, rules)
+        state = _rescue(state, rules)
         # Asked for before decisions are finished, which settles some of them.
         needed = {
             state.halves[half].attempt
             for half in open_halves(state)
             if state.halves[half].segment == state.segment
         }
-        if not is_lost and rules.retention_finishes and rules.retention_finishes_all:
+        if rules.retention_finishes and rules.retention_finishes_all:
             # Their ops may go: then nobody could tell any more what is visible.
-            state, is_lost = finish_for(state, state.segment, rules)
-        if is_lost:
-            return state, "lost"
+            state = finish_for(state, state.segment, rules)
         state = apply(state, _carried(state, needed, rules))
     kept = tuple(record for record in state.journal if record.segment >= state.segment)
     start = sum(half.segment < state.segment for half in state.halves)
@@ -303,8 +298,8 @@ def _retain(state: State, action: Action, rules: Rules) -> tuple[State, str]:
     ), "ok"
 
 
-def _rescue(state: State, rules: Rules) -> tuple[State, bool]:
-    """Save what is open of files that are about to be deleted; whether rows were lost."""
+def _rescue(state: State, rules: Rules) -> State:
+    """Save what is open of files that are about to be deleted."""
     old = [
         half
         for half in open_halves(state)
@@ -313,15 +308,13 @@ def _rescue(state: State, rules: Rules) -> tuple[State, bool]:
     verdicts = {half: verdict(state, half, rules) for half in old}
     if rules.retention_finishes:
         committed = [half for half in old if verdicts[half] == COMMITTED]
-        state, is_lost = finish_all(state, committed, rules)
-        if is_lost:
-            return state, True
+        state, _ = finish_all(state, committed, rules)
     if rules.retention_puts_back:
         for half in old:
             if verdicts[half] == UNKNOWN:
                 copy = _put_back(state.halves[half], state.halves[half].checks)
                 state = apply(state, (copy, Op((half,))))
-    return state, False
+    return state
 
 
 def _carried(state: State, needed: set[int], rules: Rules) -> tuple[Record, ...]:

@@ -55,7 +55,7 @@ LARGE = [
     (scenes.neighbours(Sizes(forgers=BOTH, most_rows=3, attempts=3)), 4417),
     (scenes.history(Sizes(numbers=(1, 2, 3), depth=5)), 12166),
     (scenes.crashes(Sizes(rows=(1, 2), deaths=2)), 2288),
-    (scenes.crashes(Sizes(rows=(1, 2), most_rows=3, deaths=1, depth=6)), 19923),
+    (scenes.crashes(Sizes(rows=(1, 2), most_rows=3, deaths=1, depth=6)), 19877),
     (scenes.races(Sizes(numbers=(1,), rows=(1, 2), most_rows=3, depth=6)), 44608),
     (scenes.stale_rounds(Sizes(numbers=(1,), deaths=1, depth=8)), 9844),
     (scenes.check_backs(Sizes(numbers=(1,))), 3447),
@@ -66,7 +66,7 @@ LARGE = [
         ),
         19875,
     ),
-    (scenes.retentions(Sizes(rows=(1, 2), deaths=1, depth=6)), 10521),
+    (scenes.retentions(Sizes(rows=(1, 2), deaths=1, depth=6)), 10736),
 ]
 
 

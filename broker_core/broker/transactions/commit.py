@@ -181,7 +181,8 @@ class BatchCommits:
         while True:
             newest = self._journal.decision_for(tag, caller.user)
             if newest is not None and is_repeat(newest.decision, batch, request):
-                self._repeat(newest, self._brought(batch, receipts, caller), flush)
+                if not self._repeat(newest, self._brought(batch, receipts, caller), flush):
+                    continue
                 return BatchOutcome(is_repeat=True, run=newest.decision.run)
             require_history(newest, batch, request)
             wanted = wanted or self._wanted(batch, receipts, request, caller)
@@ -189,7 +190,8 @@ class BatchCommits:
             # The newest may be another's, if the caller or the other has no name: then what the
             # user of these half messages has decided counts too.
             if own is not None and is_repeat(own.decision, batch, request):
-                self._repeat(own, self._brought(batch, receipts, caller), flush)
+                if not self._repeat(own, self._brought(batch, receipts, caller), flush):
+                    continue
                 return BatchOutcome(is_repeat=True, run=own.decision.run)
             require_no_conflict(own, batch, request)
             if own is not None and not own.decision.is_done:
@@ -363,10 +365,14 @@ class BatchCommits:
         Spark drops a second one. The next commit tells it, and check-back rolls back what is left.
         """
         if found.decision.is_done or self._finisher.try_finish(found):
-            self._repeat(found, brought, flush)
+            while not self._repeat(found, brought, flush):
+                pass
 
-    def _repeat(self, found: LoggedDecision, brought: Claim, flush: str | None) -> None:
-        """Finish a batch that is decided already, and roll back what is not of it."""
+    def _repeat(self, found: LoggedDecision, brought: Claim, flush: str | None) -> bool:
+        """Finish a batch that is decided already, and roll back what is not of it.
+
+        Return False if a decision came meanwhile: then it may be no repeat any more.
+        """
         if not found.decision.is_done:
             self._finisher.finish(found, flush=flush)
         tag = found.decision.tag
@@ -381,8 +387,8 @@ class BatchCommits:
             try:
                 self.roll_back(brought.offsets, self._tools.settled(), flush=flush, guard=guard)
             except SettledElsewhereError:
-                continue
-            return
+                return False
+            return True
 
     def _require_own(self, tag: str, known: LoggedDecision | None, user: str) -> None:
         """Raise SettledElsewhereError if a user decided since. Runs under the store's lock."""
