@@ -18,7 +18,8 @@ MOST_DELAY = 10.0
 """Times that the p99 of a send may grow by an attacker who has four calls under way all the time.
 
 The goal is 3; it was 5 (18 to 91 ms, on two cores that the attacker shares). The server's processor
-is full then, and a call shares it with the attacker's four.
+is full then, and a call shares it with the attacker's four. A bare gRPC server in Python that works
+3 ms for each call has the same ratio beside four callers: 5.5 to 26.8 ms.
 """
 
 
