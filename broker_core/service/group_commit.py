@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from broker_core.broker.admission.records import Records
     from broker_core.service.auth.method_rules import Permit
     from broker_core.service.broker_pool import BrokerPool
-    from broker_core.service.room import Claim, RoomTaker
 
 GROUP_BYTES = 16 << 20
 _PAUSE_S = 0.0005
@@ -85,6 +83,7 @@ class GroupCommit:
         self._pool = pool
         self._monotonic = monotonic
         self._room = Room(max_bytes, monotonic)
+        self.room = self._room.claim
         self._queue = GroupQueue(
             self._do,
             lambda job: job.size_bytes,
@@ -113,17 +112,6 @@ class GroupCommit:
             raise job.error
         assert job.result is not None
         return job.result
-
-    def room(
-        self,
-        size_bytes: int,
-        deadline_s: float | None,
-        call: RoomTaker | None = None,
-        *,
-        is_coming: bool = False,
-    ) -> AbstractContextManager[Claim]:
-        """Hold room for a request over a block; see `Room.claim`."""
-        return self._room.claim(size_bytes, deadline_s, call, is_coming=is_coming)
 
     def _left_s(self, deadline_s: float | None) -> float | None:
         return None if deadline_s is None else max(0.0, deadline_s - self._monotonic())

@@ -46,7 +46,7 @@ LONGEST_WAIT_S = 60.0
 COLUMNS_AHEAD = 4
 """Chunks' worth of records that are decoded at a time: columns are smaller than records."""
 _RECORD_BYTES = 1024
-"""What a single record takes in memory beside its body."""
+"""Memory that a single record takes beside its body."""
 FOLLOW_PAUSE_S = 0.005
 """A follower gets at most one reply every 5 ms, with all that arrived since the last one. Under
 load the slowest hundredth of messages then takes 0.7 of the time that it took without."""

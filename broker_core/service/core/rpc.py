@@ -321,8 +321,11 @@ def _parsed(method: Method, requests: Iterator[Any]) -> Any:
         raise RequestError(message)
     try:
         parsed = method.request.parse(request)
-        # A call keeps its request as long as it lasts: only what can be understood, and once.
+        # A call keeps its request as long as it lasts: only what can be understood, and once. What
+        # was dropped keeps its memory until it is parsed anew.
         parsed.DiscardUnknownFields()
+        if parsed.ByteSize() == len(request):
+            return parsed
         return method.request.parse(method.request.serialize(parsed))
     except DecodeError as error:
         message = f"The request of {method.name} can't be read; both ends must be of one version."

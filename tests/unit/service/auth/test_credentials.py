@@ -71,12 +71,18 @@ def test_right_ones_are_recognised_again_at_once(tmp_path: Path) -> None:
     assert "hush" not in repr(vars(credentials))
 
 
-def test_a_changed_file_is_in_force_soon(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    now = [0.0]
-    path = tmp_path / "credentials.json"
+def in_force(folder: Path, now: list[float]) -> tuple[Path, Credentials]:
+    """A file and its credentials, by a clock that the test turns; one user has logged in."""
+    path = folder / "credentials.json"
     path.write_text(document(), "utf-8")
     credentials = Credentials(path, monotonic=lambda: now[0])
     credentials.check("etl", "hush")
+    return path, credentials
+
+
+def test_a_changed_file_is_in_force_soon(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    path, credentials = in_force(tmp_path, now)
 
     path.write_text(document("batch-job"), "utf-8")
     now[0] = 0.5
@@ -104,10 +110,7 @@ def test_a_file_that_could_not_be_read_for_a_while_is_in_force_soon_after(
     trouble: OSError,
 ) -> None:
     now = [0.0]
-    path = tmp_path / "credentials.json"
-    path.write_text(document(), "utf-8")
-    credentials = Credentials(path, monotonic=lambda: now[0])
-    credentials.check("etl", "hush")
+    path, credentials = in_force(tmp_path, now)
     path.write_text(document("batch-job"), "utf-8")
 
     def fail(path: Path, *arguments: Any) -> str:
@@ -144,10 +147,7 @@ def test_a_change_is_seen_whatever_time_the_file_is_given(tmp_path: Path) -> Non
 
 def test_a_secret_that_was_changed_is_not_right_any_more(tmp_path: Path) -> None:
     now = [0.0]
-    path = tmp_path / "credentials.json"
-    path.write_text(document(), "utf-8")
-    credentials = Credentials(path, monotonic=lambda: now[0])
-    credentials.check("etl", "hush")
+    path, credentials = in_force(tmp_path, now)
 
     path.write_text(document(secret=hash_secret("new")), "utf-8")
     now[0] = 2.0
