@@ -74,12 +74,12 @@ class NotifyingWriter(StoreWriter):
     @property
     def log_end(self) -> int:
         """The physical offset at which the log ends."""
-        return self._session.tail.log_end
+        return self._session.log_end
 
     @property
     def durable_lag_bytes(self) -> int:
         """Bytes of the log that have not been flushed yet."""
-        return max(0, self._session.tail.log_end - self._session.tail.durable_end)
+        return max(0, self._session.log_end - self._session.tail.durable_end)
 
 
 def _arrived(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,9 +53,7 @@ class StoreComponents:
             self.index.forget()
 
 
-def open_components(
-    root: Path, settings: StoreSettings, files: Files, clock_ms: Callable[[], int]
-) -> StoreComponents:
+def open_components(root: Path, settings: StoreSettings, files: Files) -> StoreComponents:
     """Return the components of the store at `root`; opens no file yet."""
     handles = FileHandles(files)
     log = LogWriter(
@@ -75,6 +72,5 @@ def open_components(
             handles,
             slots=settings.index_slots,
             entries=settings.index_entries,
-            clock_ms=clock_ms,
         )
     return StoreComponents(root, settings, handles, log, queues, index, Dispatcher(queues, index))

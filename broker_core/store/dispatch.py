@@ -203,6 +203,13 @@ class Dispatcher:
         else:
             self._index.put(*plan.keys)
 
+    def dispatch(self, requests: DispatchRequests) -> None:
+        """Write entries and keys of records of the log that continue their queues."""
+        groups = group_by_queue(
+            requests.topics, requests.topic_codes, requests.queue_ids, requests.in_queue
+        )
+        self.write(self.planner(requests, groups)())
+
     def put_keys(self, requests: DispatchRequests, *, skip: int = 0) -> None:
         """Write the index keys of a batch, all but the first `skip` of them."""
         if self._index is not None:

@@ -60,6 +60,8 @@ _PAUSE_SHARE = 0.05
 """Back off by 5 % of the time waited so far, 0.2 to 10 ms, to bound idle time and polling."""
 # l_type, l_whence, l_start, l_len, l_pid, as 64-bit Linux lays out struct flock.
 _FLOCK = struct.Struct("hhqqi4x")
+_UNLOCKED = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 2, 0)
+_LOCKED = {length: _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, length, 0) for length in (1, 2)}
 _HAS_OFD = hasattr(fcntl, "F_OFD_SETLK") and struct.calcsize("P") == 8
 _BUSY = frozenset({errno.EAGAIN, errno.EACCES})
 
@@ -93,11 +95,15 @@ class StoreLock:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = root / LOCK_NAME
+        self._name = os.fspath(self._path)
         self._files = files
         self._pause = pause
         self._monotonic = monotonic
         self._descriptor: int | None = None
+        self._file = (-1, -1)
         self.is_held = False
+        self.modified_ns = 0
+        """When the lock file was last written, as of `acquire`: a foreign broker, if it changed."""
 
     def acquire(self, wait_s: float = DEFAULT_WAIT_S, *, for_life: bool = False) -> None:
         """Take the lock, waiting up to `wait_s` for others; StoreLockedError names the holder.
@@ -107,6 +113,19 @@ class StoreLock:
         """
         assert not self.is_held, "the lock is not re-entrant"
         descriptor = self._opened()
+        if not _try_lock(descriptor, 2 if for_life else 1):
+            self._wait(descriptor, wait_s, for_life=for_life)
+        self.is_held = True
+        if not self._is_in_place():
+            self.release()
+            message = (
+                f"Store {self._path.parent} was deleted or replaced after this writer opened it; "
+                "open it again."
+            )
+            raise StorageError(message)
+
+    def _wait(self, descriptor: int, wait_s: float, *, for_life: bool) -> None:
+        """Try again until the lock is taken; StoreLockedError names who has it too long."""
         start = self._monotonic()
         while not _try_lock(descriptor, 2 if for_life else 1):
             waited_s = self._monotonic() - start
@@ -116,14 +135,6 @@ class StoreLock:
             if waited_s >= limit_s:
                 raise StoreLockedError(self._refusal(holder, limit_s))
             self._pause(min(max(_PAUSE_SHARE * waited_s, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S))
-        self.is_held = True
-        if not self._is_in_place():
-            self.release()
-            message = (
-                f"Store {self._path.parent} was deleted or replaced after this writer opened it; "
-                "open it again."
-            )
-            raise StorageError(message)
 
     def release(self) -> None:
         """Release the lock; harmless if it is not held."""
@@ -138,22 +149,22 @@ class StoreLock:
             self._files.close(self._descriptor)
             self._descriptor = None
 
-    def modified_ns(self) -> int:
-        """Return when the lock file was last written: by a foreign broker, if that changed."""
-        return os.fstat(self._opened()).st_mtime_ns
-
     def _is_in_place(self) -> bool:
         """Tell whether the locked file is the one that other writers would lock."""
         try:
-            return os.path.samestat(os.fstat(self._opened()), self._path.stat())
+            found = os.stat(self._name)  # noqa: PTH116 - for every message; a Path costs as much
         except FileNotFoundError:
             return False
+        self.modified_ns = found.st_mtime_ns
+        return (found.st_dev, found.st_ino) == self._file
 
     def _opened(self) -> int:
         if self._descriptor is None:
             try:
                 self._descriptor = self._files.open(self._path, create=True)
-                if os.fstat(self._descriptor).st_size == 0:
+                found = os.fstat(self._descriptor)
+                self._file = (found.st_dev, found.st_ino)
+                if found.st_size == 0:
                     write_at(self._files, self._descriptor, LOCK_CONTENT, 0)
             except OSError as error:
                 raise storage_error(error, "take the store's lock", self._path) from error
@@ -183,7 +194,7 @@ def lock_holder(root: Path) -> LockHolder | None:
 def _try_lock(descriptor: int, length: int) -> bool:
     try:
         if _HAS_OFD:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _bytes(fcntl.F_WRLCK, 0, length))
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LOCKED[length])
         else:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, length, 0, os.SEEK_SET)
     except OSError as error:
@@ -199,7 +210,7 @@ def _try_lock(descriptor: int, length: int) -> bool:
 
 def _unlock(descriptor: int) -> None:
     if _HAS_OFD:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _bytes(fcntl.F_UNLCK, 0, 2))
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _UNLOCKED)
     else:
         fcntl.lockf(descriptor, fcntl.LOCK_UN, 2, 0, os.SEEK_SET)
 

@@ -5,6 +5,8 @@ or Apache's. Segments are mapped read-only. A consume-queue entry is trusted onl
 the record it points to (queue/view.py). Files that are rolled, added or deleted under a reader are
 noticed when an offset leads outside of the listed ones.
 
+Messages that a writer has acknowledged and not yet dispatched are seen as well (pending_tail.py).
+
 A store that was not closed cleanly, and that no process is writing to, is read as recovery would
 leave it (recovery/inspect.py). Until it was closed cleanly again, bodies are checked against their
 checksums.
@@ -30,6 +32,7 @@ from broker_core.store.format_check import require_store
 from broker_core.store.io.page_residency import PageResidency
 from broker_core.store.io.segments import Segment
 from broker_core.store.log.commit_log import CommitLog
+from broker_core.store.pending_tail import PendingTail
 from broker_core.store.queue.consume_queue import has_entry, list_queue_ids, list_queues
 from broker_core.store.queue.deletions import QueueOrigins
 from broker_core.store.queue.ext import ConsumeQueueExt
@@ -85,6 +88,7 @@ class StoreReader:
         self._origins = QueueOrigins(root)
         self._state: StoreState | None = None
         self._index: IndexView | None = None
+        self._pending = PendingTail(root, self.log, self.settings)
 
     def close(self) -> None:
         """Drop all maps; batches handed out stay valid."""
@@ -125,10 +129,21 @@ class StoreReader:
         """The plan that recovery would carry out; None for a store that was closed or is in use."""
         return self.state.recovery
 
+    @property
+    def pending(self) -> PendingTail:
+        """What is in the log and not yet in queues and index, as of now."""
+        if self.state.is_clean and self._pending.look():
+            for key, view in self._views.items():
+                view.pending = self._pending.queues.get(key)
+            if self._pending.is_lost:
+                self._forget()
+        return self._pending
+
     # Queues
 
     def queues(self) -> list[QueueKey]:
         """Return every (topic, queue id) that has a consume queue, or would have one, sorted."""
+        # Queues of which something is pending have files.
         missing = self.recovery.queues.keys() if self.recovery else ()
         return sorted({*list_queues(self.root / "consumequeue"), *missing})
 
@@ -141,6 +156,7 @@ class StoreReader:
     def queue(self, topic: str, queue_id: int) -> QueueView:
         """Return the view of one queue; the topic's name must be a legal one."""
         key = (topic, queue_id)
+        pending = self.pending
         view = self._views.get(key)
         if view is None:
             directory = self.root / "consumequeue" / topic / str(queue_id)
@@ -158,6 +174,7 @@ class StoreReader:
                 origin=partial(self._origins.of, *key),
                 has_entry=partial(has_entry, self.root),
             )
+            view.pending = pending.queues.get(key)
             self._views[key] = view
         return view
 
@@ -327,6 +344,9 @@ class StoreReader:
         self.refresh()
         if self.recovery is not None:
             return self.log.start, self.recovery.log_end
+        pending = self.pending
+        if pending.end > pending.start:
+            return self.log.start, pending.end
         # Only what lies behind the queues' newest records must be walked.
         end = max(self.log.start, self._reached())
         for stretch in self.log.walk(end):
@@ -410,10 +430,13 @@ class StoreReader:
         self.refresh()
         if self.state.damage is not None:
             raise self.state.damage
+        _ = self.pending
         if self._index is None:
             from broker_core.store.index.view import IndexView
 
-            self._index = IndexView(self.root, self.log, self.settings, self.recovery)
+            self._index = IndexView(
+                self.root, self.log, self.settings, self.recovery, self._pending.keys_under
+            )
         return self._index
 
 

@@ -11,15 +11,18 @@ Invariants.
 - What a session remembers (queue ends, index position, open descriptors, dirty files) holds exactly
   as long as the marker is the one it wrote last and no foreign broker has started. Apache's broker
   writes to `lock` when it starts, which changes the file's modification time.
+- Whoever takes the lock dispatches the pending tail (log_first.py) before anything else is done,
+  but for a quick append that goes on behind its own.
 - Only the holder of the lock marks. A turn that ends in an error leaves the marker of the change
   that failed; the next turn, here or in another process, repairs before it does anything else.
 - `abort` exists, durably, before the first change, as Apache's broker expects of an open store.
 
-Outline of a turn: take the lock; read the marker; if it is our own and at rest, go on;
-else forget everything, plan recovery from the files (recovery/plan.py) and carry it out
-(recovery/recover.py); run the block; release the lock. A server holds the lock for life and need
-not read the marker again. Turns nest within a thread, and threads take turns as processes do.
-Long writes of a server that are not the log's, such as consumer offsets, need no turn (`beside`).
+Outline of a turn: take the lock; read the marker; if it is our own and nothing was under way, go
+on; else forget everything, plan recovery from the files (recovery/plan.py) and carry it out
+(recovery/recover.py); dispatch what is pending; run the block; release the lock. A server holds the
+lock for life and need not read the marker again. Turns nest within a thread, and threads take turns
+as processes do. Long writes of a server that are not the log's, such as consumer offsets, need no
+turn (`beside`).
 
 A flush takes two turns, with the fsyncs between them and outside the lock: the first notes which
 files are dirty and where the log ends, the second marks that end durable.
@@ -42,24 +45,34 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker_core.clock import now_ms
 from broker_core.codec import layout
-from broker_core.errors import CorruptRecordError, StorageError
+from broker_core.codec.legal_names import is_legal_topic
+from broker_core.errors import CorruptRecordError, RequestError, StorageError
 from broker_core.store import flush
 from broker_core.store.components import StoreComponents, open_components
 from broker_core.store.format_check import batch_recovery_error, batch_topics
 from broker_core.store.io.file_handles import Dirty
 from broker_core.store.io.files import Failpoint, storage_error, write_new
+from broker_core.store.io.segments import is_path_part
 from broker_core.store.lock import DEFAULT_WAIT_S, StoreLock
+from broker_core.store.log.scan import LogScan
 from broker_core.store.queue.consume_queue import FILLER_SIZE
 from broker_core.store.recovery import checkpoint
 from broker_core.store.recovery.checkpoint import Checkpoint, read_checkpoint
 from broker_core.store.recovery.plan import Progress, RecoveryKind, plan
 from broker_core.store.recovery.recover import recover
 from broker_core.store.recovery.shutdown_state import ABORT_NAME, CHECKPOINT_NAME
-from broker_core.store.recovery.tail_marker import TailMarker, TailState, boot_id, decode_tail
+from broker_core.store.recovery.tail_marker import (
+    PAGE_BYTES,
+    PAGE_START,
+    TailMarker,
+    TailState,
+    boot_id,
+    decode_page,
+)
 
 if TYPE_CHECKING:
     from broker_core.store.io.files import Files
@@ -68,6 +81,7 @@ if TYPE_CHECKING:
 
 _RECORD_HEAD = struct.Struct(">iI4xi4xq")  # TOTALSIZE, MAGICCODE, QUEUEID, QUEUEOFFSET
 _UNREAD = TailMarker(TailState.CLEAN, generation=-1)
+_FINISHED = (TailState.CLEAN, TailState.CLOSED, TailState.PENDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +120,7 @@ class StoreSession:
     ) -> None:
         self.root = root
         self.files = files
-        self.components: StoreComponents = open_components(root, settings, files, options.clock_ms)
+        self.components: StoreComponents = open_components(root, settings, files)
         self.clock_ms = options.clock_ms
         self._options = options
         self._hold = hold
@@ -117,6 +131,8 @@ class StoreSession:
         self._pid = os.getpid()
         self._depth = 0
         self._tail = _UNREAD
+        # The marker's page as this session left it.
+        self._page = bytearray(PAGE_BYTES)
         # True if other processes wrote files that are not noted as dirty here.
         self._others_wrote = True
         self._checkpoint_path = root / CHECKPOINT_NAME
@@ -127,12 +143,26 @@ class StoreSession:
         """The marker as of this turn; valid only while the lock is held."""
         return self._tail
 
+    @property
+    def is_nested(self) -> bool:
+        """True in a turn within another."""
+        return self._depth > 1
+
+    @property
+    def log_end(self) -> int:
+        """Where the log ends, the pending tail included; between turns as of the last one."""
+        return self._tail.end
+
     @contextlib.contextmanager
-    def turn(self, doing: str) -> Iterator[StoreComponents]:
-        """Hold the lock over a block of work; turns nest. `doing` completes "Could not ..."."""
+    def turn(self, doing: str, *, dispatches: bool = True) -> Iterator[StoreComponents]:
+        """Hold the lock over a block of work; turns nest. `doing` completes "Could not ...".
+
+        What is pending is dispatched first; without `dispatches` it stays pending if it is this
+        session's own: for a block that neither reads nor changes queues and index.
+        """
         with self._turns:
             if self._depth == 0:
-                self._begin(doing)
+                self._begin(doing, dispatches=dispatches)
             self._depth += 1
             try:
                 yield self.components
@@ -150,7 +180,7 @@ class StoreSession:
         With the lock held for life that is a lock of its own, and appends go on meanwhile: what
         is written may be long. Else it is a turn. A thread in the block must not wait for a turn.
         """
-        with self.turn(doing) as components:
+        with self.turn(doing, dispatches=False) as components:
             if not self._hold:
                 yield components.files
                 return
@@ -163,24 +193,30 @@ class StoreSession:
             except OSError as error:
                 raise storage_error(error, doing, self.root) from error
 
-    def mark(self, state: TailState, **changes: object) -> None:
+    def mark(self, state: TailState, **changes: Any) -> None:
         """Write the marker: `state`, and the fields that changed; the generation grows by one."""
+        self.write_marker(
+            self._tail._replace(
+                state=state,
+                generation=self._tail.generation + 1,
+                boot=self._boot,
+                lock_modified_ns=self._lock.modified_ns,
+                pid=os.getpid(),
+                **changes,
+            )
+        )
+
+    def write_marker(self, marker: TailMarker) -> None:
+        """Write a marker that follows this turn's."""
         # Written without an fsync: the page cache survives the process, and after loss of power the
         # boot id differs, so the marker is not believed anyway.
-        marked = replace(
-            self._tail,
-            state=state,
-            generation=self._tail.generation + 1,
-            boot=self._boot,
-            lock_modified_ns=self._lock.modified_ns(),
-            pid=os.getpid(),
-            **changes,  # type: ignore[arg-type]  # names and types are TailMarker's
-        )
-        self.components.handles.write(self._checkpoint_path, marked.encode(), marked.slot_offset)
-        self._tail = marked
+        slot, at = marker.encode(), marker.slot_offset
+        self.components.handles.write(self._checkpoint_path, slot, at)
+        self._page[at - PAGE_START : at - PAGE_START + len(slot)] = slot
+        self._tail = marker
 
     def mark_clean(self, log_end: int, last_start: int, last_store_ms: int) -> None:
-        """Mark the store whole up to `log_end`.
+        """Mark the store whole up to `log_end`, and all of it dispatched.
 
         The end may have gone back; durable ends go back with it.
         """
@@ -195,7 +231,49 @@ class StoreSession:
             last_store_ms=last_store_ms,
             index_name=position.name,
             index_header=position.header.encode(),
+            dispatched_end=log_end,
+            pending_crc=0,
         )
+
+    def dispatch(self) -> None:
+        """Give queues and index what the pending tail has; to be called in a turn."""
+        tail = self._tail
+        if not tail.has_pending:
+            return
+        try:
+            scan = LogScan(
+                self.components.read_log(),
+                self.components.settings,
+                tail.dispatched_end,
+                verify=False,
+                stop=tail.end,
+            )
+            for requests in scan.batches():
+                self.components.dispatcher.dispatch(requests)
+            self._require_end(scan, tail.end)
+            self.files.reach(Failpoint.PENDING_DISPATCHED)
+        except BaseException:
+            # Queues and index may have part of it: recovery knows how to begin again.
+            self.distrust_memory()
+            raise
+        self.mark_clean(scan.end, scan.last_start, scan.last_store_ms)
+        self.files.reach(Failpoint.MARKED_CLEAN)
+
+    def _require_end(self, scan: LogScan, end: int) -> None:
+        """Raise CorruptRecordError unless the scan found all that was acknowledged."""
+        if scan.end == end:
+            return
+        path = self.components.log.path_of(scan.end)
+        message = (
+            f"The log in {path} breaks off at physical offset {scan.end} "
+            f"({scan.ending or 'nothing is written there'}), but messages up to {end} "
+            "were acknowledged. Restore the file, or open the store again to cut the log there."
+        )
+        raise CorruptRecordError(message, path, scan.end)
+
+    def note_durable(self, log_end: int) -> None:
+        """Note how far the log was fsynced; the next marker says it."""
+        self._tail = self._tail._replace(log_durable_end=log_end)
 
     def mark_unclosed(self) -> None:
         """Create `abort`, durably, if it is missing; to be called before anything changes."""
@@ -212,6 +290,7 @@ class StoreSession:
         An end that is not remembered is checked against the log. If the last entry does not lead
         to its record, the whole store is recovered as if there were no marker.
         """
+        self._require_paths(queues)
         if not all(self._is_sound(queue) for queue in queues):
             self._recover(distrust_tail=True)
             bad = [queue for queue in queues if not self._is_sound(queue)]
@@ -225,6 +304,25 @@ class StoreSession:
                 )
                 raise CorruptRecordError(message, directory)
         return [self.components.queues.end(queue) for queue in queues]
+
+    def _require_paths(self, queues: Sequence[QueueKey]) -> None:
+        """Raise RequestError if a queue's name is no legal topic, or no number: it becomes a path.
+
+        The last line: whatever asked for the append should have refused it. A topic that the store
+        has already may have another name: brokers make one of their own name, with dots.
+        """
+        for queue in queues:
+            topic, queue_id = queue
+            is_legal = self.components.queues.is_known(queue) or (
+                is_legal_topic(topic)
+                or (is_path_part(topic) and (self.root / "consumequeue" / topic).is_dir())
+            )
+            if not is_legal or queue_id < 0:
+                message = (
+                    f"Queue {queue_id} of topic {topic[:64]!r} can't be: topics have letters, "
+                    "digits and % | - _ only, and queues are numbered from 0. Nothing was written."
+                )
+                raise RequestError(message)
 
     # Flush
 
@@ -284,7 +382,7 @@ class StoreSession:
 
     # Turns
 
-    def _begin(self, doing: str) -> None:
+    def _begin(self, doing: str, *, dispatches: bool) -> None:
         if os.getpid() != self._pid:
             # A forked process shares the open file and so the lock: the two would not exclude
             # each other.
@@ -298,8 +396,10 @@ class StoreSession:
             self._lock.acquire(self._options.lock_wait_s, for_life=self._hold)
         try:
             # With the lock kept since the last turn no other process can have written.
-            if not (self._is_at_rest if has_kept_lock else self._is_own_tail()):
+            if not (self._has_finished if has_kept_lock else self._is_own_tail()):
                 self._recover()
+            if dispatches and self._tail.has_pending:
+                self.dispatch()
         except OSError as error:
             self.distrust_memory()
             self._lock.release()
@@ -310,22 +410,19 @@ class StoreSession:
             raise
 
     @property
-    def _is_at_rest(self) -> bool:
-        """True if this session left no change unfinished."""
-        return self._tail is not _UNREAD and self._tail.state in (TailState.CLEAN, TailState.CLOSED)
+    def _has_finished(self) -> bool:
+        """True if this session left no change unfinished but what it may dispatch later."""
+        return self._tail is not _UNREAD and self._tail.state in _FINISHED
 
     def _is_own_tail(self) -> bool:
         """Tell whether nothing has happened since this session wrote the marker."""
-        if not self._is_at_rest:
+        if not self._has_finished or self._lock.modified_ns != self._tail.lock_modified_ns:
             return False
         try:
-            page = self.components.handles.read(self._checkpoint_path, checkpoint.FILE_SIZE, 0)
+            page = self.components.handles.read(self._checkpoint_path, PAGE_BYTES, PAGE_START)
         except FileNotFoundError:
             return False
-        return (
-            decode_tail(page) == self._tail
-            and self._lock.modified_ns() == self._tail.lock_modified_ns
-        )
+        return page == self._page
 
     def _recover(self, *, distrust_tail: bool = False) -> None:
         """Forget everything, plan recovery from the files, carry it out, mark the result."""
@@ -340,20 +437,21 @@ class StoreSession:
         )
         # Other processes' notes of dirty files died with them; the next flush asks the log instead.
         self._others_wrote = True
+        page = self.components.handles.read(self._checkpoint_path, PAGE_BYTES, PAGE_START)
+        self._page = bytearray(page)
         if found.kind is RecoveryKind.NONE and found.tail is not None:
             self._tail = found.tail
             self._others_wrote = found.tail.state is not TailState.CLOSED
             return
         if found.kind is RecoveryKind.ABNORMAL and (foreign := batch_topics(self.root)):
             raise batch_recovery_error(self.root, foreign)
-        page = self.components.handles.read(self._checkpoint_path, checkpoint.FILE_SIZE, 0)
         # Also a marker that is not believed hands on its generation: the next mark must be the
         # newer of the two slots.
-        before = found.tail or decode_tail(page) or TailMarker(TailState.CLEAN)
+        before = found.tail or decode_page(page) or TailMarker(TailState.CLEAN)
         is_scan = found.tail is None
         if is_scan:
             # Nothing says how much of what the scan found is on the disk.
-            before = replace(before, durable_end=0, log_durable_end=0)
+            before = before._replace(durable_end=0, log_durable_end=0)
         self._tail = before
         self.mark_unclosed()
         recover(found, self.components)
@@ -375,7 +473,7 @@ class StoreSession:
             content = path.read_bytes() if size else b""
             write_new(self.files, path, content.ljust(checkpoint.FILE_SIZE, b"\0"))
         page = self.components.handles.read(path, checkpoint.FILE_SIZE, 0)
-        if decode_tail(page) is None and page[checkpoint.LAYOUT.size :].strip(b"\0"):
+        if decode_page(page[PAGE_START:]) is None and page[checkpoint.LAYOUT.size :].strip(b"\0"):
             blank = bytes(checkpoint.FILE_SIZE - checkpoint.LAYOUT.size)
             self.components.handles.write(path, blank, checkpoint.LAYOUT.size)
 

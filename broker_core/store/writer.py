@@ -13,7 +13,8 @@ Invariants.
 - Offsets are dense: a record's queue offset is its queue's end, its physical offset the log's end.
 - Store times never go back, whatever the clock does: searches by time rely on it.
 
-Outline. A batch is encoded outside the lock (batch.py). Under it, in this order:
+Outline. Few records go the quick way (log_first.py). All others are a batch, encoded outside the
+lock (batch.py). Under it, in this order:
 
     marker APPENDING     written by session.py. From here on a crash takes the batch back
     log                  log/writer.py: one write per segment; with flush="sync" one fsync each.
@@ -46,18 +47,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, get_args
 
-from broker_core.codec.legal_names import is_legal_topic
+import numpy as np
+
 from broker_core.concurrency import compute_beside
-from broker_core.errors import ConfigError, RequestError, StorageError
+from broker_core.errors import ConfigError, StorageError
 from broker_core.store import retention
 from broker_core.store.batch import Batch
+from broker_core.store.few_records import FewRecords
 from broker_core.store.flush import make_durable
 from broker_core.store.format_check import require_store
 from broker_core.store.index.file import IndexHeader
 from broker_core.store.index.writer import IndexPosition
 from broker_core.store.io.files import Failpoint, OsFiles, make_directory, storage_error
-from broker_core.store.io.segments import is_path_part
 from broker_core.store.log.writer import Placement, plan_placement
+from broker_core.store.log_first import LogFirst
 from broker_core.store.recovery.tail_marker import TailState
 from broker_core.store.session import SessionOptions, StoreSession
 from broker_core.store.settings import FlushMode
@@ -71,7 +74,7 @@ if TYPE_CHECKING:
     from broker_core.store.components import StoreComponents
     from broker_core.store.io.files import Files
     from broker_core.store.io.segments import Segment
-    from broker_core.store.queue.writer import QueueKey
+    from broker_core.store.log_first import Placed
     from broker_core.store.recovery.plan import Progress
     from broker_core.store.settings import StoreSettings
 
@@ -103,6 +106,7 @@ class StoreWriter(Closing):
         self._session = session
         self._settings = settings
         self._clock_ms = session.clock_ms
+        self._log_first = LogFirst(session, session.clock_ms)
         self._is_closed = False
         self.before_delete: BeforeDelete | None = None
 
@@ -153,15 +157,18 @@ class StoreWriter(Closing):
         """The settings, with the file sizes that the files have."""
         return self._settings
 
-    def turn(self, doing: str) -> AbstractContextManager[StoreComponents]:
+    def turn(
+        self, doing: str, *, dispatches: bool = True
+    ) -> AbstractContextManager[StoreComponents]:
         """Hold the store's lock over a block of work, such as saving configuration; turns nest.
 
-        `doing` completes "Could not ..." in error messages.
+        `doing` completes "Could not ..." in error messages. What is pending is dispatched first,
+        unless the block neither reads nor changes queues and index.
         """
         if self._is_closed:
             message = f"The writer of store {self.root} is closed; open the store again."
             raise StorageError(message)
-        return self._session.turn(doing)
+        return self._session.turn(doing, dispatches=dispatches)
 
     def beside(self, doing: str) -> AbstractContextManager[Files]:
         """Keep all others from a block that writes neither log, queues nor index.
@@ -191,16 +198,45 @@ class StoreWriter(Closing):
         IllegalMessageError for a message over a limit, DiskFullError and StorageError for what
         the disk refuses, StoreLockedError if another writer does not give the lock back.
         """
+        is_sync = self._is_sync(flush)
+        batch = self.as_batch(messages)
+        few = FewRecords.of(batch) if guard is None else None
+        placed = None if few is None else self._append_few(few, is_sync=is_sync)
+        if placed is not None and few is not None:
+            return _result_of(few, placed)
+        # Encoding, hashing and grouping are the larger part of the work: all of it before the lock.
+        batch = batch.make_ready()
+        with self.turn("append messages"):
+            if guard is not None:
+                guard()
+            return self._append(batch, is_sync=is_sync)
+
+    def append_few(self, few: FewRecords, *, flush: str | None = None) -> Placed:
+        """Append a few records as `append` does, and return where they lie, without arrays."""
+        placed = self._append_few(few, is_sync=self._is_sync(flush))
+        if placed is not None:
+            return placed
+        result = self.append(few.as_batch(), flush=flush)
+        offsets = result.queue_offsets.tolist()
+        return offsets, int(result.physical_offsets[0]), result.store_timestamp_ms
+
+    def _append_few(self, few: FewRecords, *, is_sync: bool) -> Placed | None:
+        """Append records the quick way; None if they must go the way of many."""
+        session = self._session
+        if self._settings.append_property_crc:
+            return None
+        with self.turn("append messages", dispatches=False):
+            if session.is_nested:
+                return None
+            return self._log_first.append(few, is_sync=is_sync)
+
+    def _is_sync(self, flush: str | None) -> bool:
+        """Tell what a flush mode says, the store's if none is given; ConfigError for another."""
         mode = self._settings.flush if flush is None else flush
         if mode not in FLUSH_MODES:
             message = f"flush={flush!r} is not a flush mode; give 'async' or 'sync'."
             raise ConfigError(message)
-        # Encoding, hashing and grouping are the larger part of the work: all of it before the lock.
-        batch = self.as_batch(messages).make_ready()
-        with self.turn("append messages"):
-            if guard is not None:
-                guard()
-            return self._append(batch, is_sync=mode == "sync")
+        return mode == "sync"
 
     def as_batch(self, messages: MessageBatch | Batch) -> Batch:
         """Encode messages as the settings want records; IllegalMessageError for one over a limit.
@@ -294,7 +330,6 @@ class StoreWriter(Closing):
 
     def _append(self, batch: Batch, *, is_sync: bool) -> AppendResult:
         session = self._session
-        self._require_paths(batch.groups.queues)
         ends = session.queue_ends(batch.groups.queues)
         tail = session.tail
         placement = plan_placement(batch.sizes, tail.log_end, self._settings.commit_log_file_bytes)
@@ -309,23 +344,6 @@ class StoreWriter(Closing):
         return AppendResult(
             batch.route.queue_ids, queue_offsets, physical_offsets, batch.sizes, store_ms
         )
-
-    def _require_paths(self, queues: Sequence[QueueKey]) -> None:
-        """Raise RequestError if a queue's name is no legal topic, or no number: it becomes a path.
-
-        The last line: whatever asked for the append should have refused it. A topic that the store
-        has already may have another name: brokers make one of their own name, with dots.
-        """
-        for topic, queue_id in queues:
-            is_legal = is_legal_topic(topic) or (
-                is_path_part(topic) and (self.root / "consumequeue" / topic).is_dir()
-            )
-            if not is_legal or queue_id < 0:
-                message = (
-                    f"Queue {queue_id} of topic {topic[:64]!r} can't be: topics have letters, "
-                    "digits and % | - _ only, and queues are numbered from 0. Nothing was written."
-                )
-                raise RequestError(message)
 
     def _write(
         self,
@@ -408,6 +426,18 @@ class StoreWriter(Closing):
             raise
         with self.turn("flush the store"):
             session.end_flush(point, close=close)
+
+
+def _result_of(few: FewRecords, placed: Placed) -> AppendResult:
+    queue_offsets, physical_offset, store_ms = placed
+    sizes = np.array(few.sizes, dtype=np.int32)
+    return AppendResult(
+        np.array([queue_id for _, queue_id in few.queues], dtype=np.int32),
+        np.array(queue_offsets, dtype=np.int64),
+        physical_offset + np.cumsum(sizes, dtype=np.int64) - sizes,
+        sizes,
+        store_ms,
+    )
 
 
 def _make_store(root: Path, settings: StoreSettings, files: Files) -> None:

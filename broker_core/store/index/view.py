@@ -9,7 +9,7 @@ A lookup gives candidates: records with a key of the same hash. The caller compa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +41,8 @@ _NO_KEYS: Keys = (np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64))
 class IndexView:
     """All index files of a store. Not thread-safe.
 
-    `recovery` is the plan for a store that was left unclean.
+    `recovery` is the plan for a store that was left unclean. `pending` yields the candidates under
+    a hash that no file has yet.
     """
 
     def __init__(
@@ -50,10 +51,12 @@ class IndexView:
         log: CommitLog,
         settings: StoreSettings,
         recovery: RecoveryPlan | None = None,
+        pending: Callable[[int], Iterator[int]] = lambda _wanted: iter(()),
     ) -> None:
         self._directory = root / "index"
         self._log = log
         self._recovery = recovery
+        self._pending = pending
         self._rebuilt: _RebuiltIndex | None = None
         self._slots: dict[int, int] = {}
         if {"maxHashSlotNum", "maxIndexNum"} <= settings.given:
@@ -97,6 +100,7 @@ class IndexView:
             last = _last_kept(self._recovery.index)
             files = [file for file in files if last is None or int(file.path.name) <= last]
             yield from self._rebuild(self._recovery).lookup(wanted)
+        yield from self._pending(wanted)
         for file in reversed(files):
             if not file.is_empty:  # its bytes do not even tell how many slots it has
                 file.slots = self._slots_of(file)

@@ -12,7 +12,6 @@ Not thread-safe; only the holder of the store's lock may use it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -51,6 +50,8 @@ EMPTY_HEADER = IndexHeader()
 _MAX_SECONDS = (1 << 31) - 1
 _NAME_DIGITS = 17
 _UNNAMED = "next.tmp"
+_CLAIMED_AHEAD = 4096
+"""Keys for which room is claimed at a time: 80 KB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +82,13 @@ class IndexWriter:
         *,
         slots: int,
         entries: int,
-        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._directory = directory
         self._handles = handles
         self._reach = handles.files.reach
         self._slots = slots
         self._capacity = entries
-        self._clock_ms = clock_ms
+        self._claimed = (0, 0)
         self._position: IndexPosition | None = None
         self._table: SlotTable | None = None
 
@@ -102,6 +102,29 @@ class IndexWriter:
     def forget(self) -> None:
         """Read the newest file again next time: another process may have written."""
         self._position = None
+        self._claimed = (0, 0)
+
+    def claim(self, count: int) -> bool:
+        """Allocate disk blocks for `count` keys, and some more; False if the file has no room.
+
+        OSError if the disk refuses. Nothing is written.
+        """
+        position = self.position
+        if count > self._room():
+            return False
+        wanted = position.header.entry_count + count
+        name, claimed = self._claimed
+        if name == position.name and wanted <= claimed:
+            return True
+        path = self._path(position.name)
+        if not self._handles.is_whole(path, file_size(self._slots, self._capacity)):
+            return False
+        # The slots too: a key may fall on any of them.
+        start = entry_position(self._slots, claimed) if name == position.name else 0
+        claimed = min(self._capacity, wanted + _CLAIMED_AHEAD)
+        self._handles.reserve(path, start, entry_position(self._slots, claimed) - start)
+        self._claimed = position.name, claimed
+        return True
 
     def put(
         self,
@@ -117,7 +140,7 @@ class IndexWriter:
         while done < len(hashes):
             room = self._room()
             if room <= 0:
-                self._roll()
+                self._roll(int(store_timestamps[done]))
                 continue
             part = slice(done, done + room)
             keys = hashes[part], physical_offsets[part], store_timestamps[part]
@@ -185,11 +208,14 @@ class IndexWriter:
             int(paths[-1].name), IndexHeader.decode(header.ljust(HEADER_BYTES, b"\0"))
         )
 
-    def _roll(self) -> None:
-        """Begin a new file, which inherits times and offsets from the one before."""
+    def _roll(self, store_ms: int) -> None:
+        """Begin a new file, which inherits times and offsets from the one before.
+
+        It is named after its first record, so that its name does not depend on when it is made.
+        """
         previous = self.position
         header = inherited(previous.header if previous.name else None)
-        name = next_name(self._clock_ms(), previous.name)
+        name = next_name(store_ms, previous.name)
         path = self._path(name)
         # Under another name until it has its length: an empty index file could not be opened.
         unnamed = self._directory / _UNNAMED
@@ -298,12 +324,12 @@ def seconds_since(
     return seconds
 
 
-def next_name(now_ms: int, previous: int) -> int:
-    """Return the name of an index file made now: local time in ms, after the previous name.
+def next_name(store_ms: int, previous: int) -> int:
+    """Return the name of an index file: a record's local time in ms, after the previous name.
 
     >>> next_name(0, 20991231235959999)
     20991231235960000
     """
-    now = datetime.fromtimestamp(now_ms / 1000).astimezone()
-    name = int(now.strftime("%Y%m%d%H%M%S") + f"{now_ms % 1000:03d}")
+    local = datetime.fromtimestamp(store_ms / 1000).astimezone()
+    name = int(local.strftime("%Y%m%d%H%M%S") + f"{store_ms % 1000:03d}")
     return max(name, previous + 1)

@@ -62,7 +62,7 @@ class FileHandles:
         descriptor = self._descriptor(path)
         # Before the write: one that fails half-way has changed the file, too.
         self._dirty.written.add(path)
-        size = memoryview(data).nbytes
+        size = len(data) if type(data) is bytes else memoryview(data).nbytes
         if size >= WORTH_RESERVING:
             self.files.reserve(descriptor, offset, size)
         write_at(self.files, descriptor, data, offset)
@@ -111,13 +111,17 @@ class FileHandles:
 
         A shorter one was left by a process that died while creating it.
         """
-        try:
-            if path.stat().st_size == size_bytes:
-                return False
-        except FileNotFoundError:
-            pass
+        if self.is_whole(path, size_bytes):
+            return False
         self.create(path, size_bytes)
         return True
+
+    def is_whole(self, path: Path, size_bytes: int) -> bool:
+        """Tell whether a file exists at its full size."""
+        try:
+            return path.stat().st_size == size_bytes
+        except FileNotFoundError:
+            return False
 
     def delete_empty(self, directory: Path) -> None:
         """Remove empty files, left by processes that died while creating them."""

@@ -57,6 +57,11 @@ class Failpoint(StrEnum):
     INDEX_HEADER_WRITTEN = "index-header-written"
     INDEX_SLOTS_WRITTEN = "index-slots-written"
     MARKED_CLEAN = "marked-clean"
+    # A quick append, in order; then the dispatch of what is pending.
+    ROOM_CLAIMED = "room-claimed"
+    MARKED_PENDING = "marked-pending"
+    PENDING_WRITTEN = "pending-written"
+    PENDING_DISPATCHED = "pending-dispatched"
     # Taking an append back, and recovery.
     QUEUE_CUT = "queue-cut"
     INDEX_DROPPED = "index-dropped"
@@ -248,10 +253,12 @@ def _call() -> Callable[[int, int, int, int], int] | None:
 
 def write_at(files: Files, descriptor: int, data: Bytes, offset: int) -> None:
     """Write all of `data` at `offset`, however many calls it takes."""
-    rest = memoryview(data).cast("B")
+    rest = data if type(data) is bytes else memoryview(data).cast("B")
     while len(rest):
         written = files.pwrite(descriptor, rest, offset)
-        rest = rest[written:]
+        if written == len(rest):
+            return  # nearly always, and all that one message needs
+        rest = memoryview(rest)[written:]
         offset += written
 
 

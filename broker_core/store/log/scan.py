@@ -14,6 +14,7 @@ them). Only records behind the last flush can be torn.
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,12 +25,13 @@ from broker_core.codec import layout
 from broker_core.codec.dispatch_request import DispatchRequests, dispatch_requests
 from broker_core.codec.fields import locate
 from broker_core.codec.frames import FrameBatch
-from broker_core.store.recovery.tail_marker import NO_RECORD
+from broker_core.store.recovery.tail_marker import NO_RECORD, TailState
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.store.log.commit_log import CommitLog, Stretch
+    from broker_core.store.recovery.tail_marker import TailMarker
     from broker_core.store.settings import StoreSettings
 
 _HEAD = struct.Struct(">iI")
@@ -41,7 +43,8 @@ class LogScan:
     """A scan under way: iterate `batches` to the end, then the other fields are final.
 
     `end` is where valid data ends. `ending` says what is wrong there, empty if nothing follows.
-    With `suspects_tears` a record that lost some of its properties ends the log as well.
+    Records from `stop` on, if given, are left out. With `suspects_tears` a record that lost some of
+    its properties ends the log as well.
     """
 
     log: CommitLog
@@ -49,6 +52,7 @@ class LogScan:
     start: int
     verify: bool = True
     suspects_tears: bool = False
+    stop: int | None = None
     end: int = 0
     last_start: int = NO_RECORD
     last_store_ms: int = 0
@@ -61,6 +65,8 @@ class LogScan:
         """Yield the dispatch requests of all records, in log order, a stretch at a time."""
         for found in self.log.walk(self.start, verify=self.verify):
             stretch = _before_tear(found) if self.suspects_tears else found
+            if self.stop is not None and stretch.end > self.stop:
+                stretch = _before(stretch, self.stop)
             self.end = stretch.next_offset
             self.ending = stretch.detail
             if len(stretch.starts):
@@ -68,7 +74,7 @@ class LogScan:
                 self.last_start = int(requests.physical_offsets[-1])
                 self.last_store_ms = int(requests.store_timestamps[-1])
                 yield requests
-            if stretch is not found:
+            if stretch is not found or self.end == self.stop:
                 return
 
     def run(self) -> LogScan:
@@ -92,6 +98,14 @@ def _frames(stretch: Stretch) -> FrameBatch:
         origin=stretch.segment.base,
         name=str(stretch.segment.path),
     )
+
+
+def _before(stretch: Stretch, stop: int) -> Stretch:
+    """Return a stretch's records that begin before an offset."""
+    count = int(np.searchsorted(stretch.starts, stop - stretch.segment.base))
+    starts, sizes = stretch.starts[:count], stretch.sizes[:count]
+    end = stretch.segment.base + int(starts[-1] + sizes[-1]) if count else stop
+    return stretch._replace(starts=starts, sizes=sizes, end=end, stop_reason="more", detail="")
 
 
 def _before_tear(stretch: Stretch) -> Stretch:
@@ -158,6 +172,18 @@ def is_unwritten(log: CommitLog, physical_offset: int) -> bool:
     """Tell whether an offset is unwritten: zeros, or no file that holds it."""
     head = _head_at(log, physical_offset)
     return head is None or head == (0, 0)
+
+
+def counted_end(log: CommitLog, tail: TailMarker) -> int:
+    """Return where a marker's log ends: behind what was being written if that is there, whole."""
+    if tail.state is not TailState.PENDING or tail.pending_end == tail.log_end:
+        return tail.log_end
+    found = log.locate(tail.log_end)
+    if found is None or tail.pending_end > found[0].end:
+        return tail.log_end
+    segment, buffer = found
+    written = buffer[tail.log_end - segment.base : tail.pending_end - segment.base]
+    return tail.pending_end if zlib.crc32(written.data) == tail.pending_crc else tail.log_end
 
 
 def _head_at(log: CommitLog, physical_offset: int) -> tuple[int, int] | None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from broker_core.codec.encode import EncodedRecords
     from broker_core.store.io.file_handles import FileHandles
+    from broker_core.store.io.files import Bytes
 
 _BLANK = struct.Struct(">iI")
 
@@ -103,6 +104,7 @@ class LogWriter:
         self._directories = tuple(directories)
         self._handles = handles
         self._reach = handles.files.reach
+        self._last = -1, Path()
         self.file_bytes = file_bytes
 
     def write(self, batch: Sequence[EncodedRecords], placement: Placement) -> None:
@@ -121,6 +123,13 @@ class LogWriter:
                 blank = _BLANK.pack(run.blank_bytes, layout.MAGIC_BLANK)
                 self._handles.write(path, blank, at)
             self._reach(Failpoint.SEGMENT_WRITTEN)
+
+    def write_behind(self, physical_offset: int, data: Bytes) -> None:
+        """Write records behind those that a segment has, in one go."""
+        base = physical_offset - physical_offset % self.file_bytes
+        if self._last[0] != base:
+            self._last = base, self.path_of(base)
+        self._handles.write(self._last[1], data, physical_offset - base)
 
     def fsync(self, start: int, end: int) -> None:
         """Make the log durable from `start` to `end`, other writers' records included.

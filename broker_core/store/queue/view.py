@@ -10,7 +10,8 @@ Bytes in a consume queue are not yet messages. This module decides which entries
   so that reading it reports the damage instead of skipping the message.
 
 After an unclean stop, entries that recovery would write are laid over the files (`overlay`), so
-that everything in the log can be read without writing anything.
+that everything in the log can be read without writing anything. On a living store what is pending
+lies behind the files' entries (`pending`), which catch up with it.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class QueueView:
         self._queue = ConsumeQueue(directory, origin)
         self._log = log
         self._overlay = overlay
+        self.pending: QueuePlan | None = None
         self._has_entry = has_entry
         self._end: int | None = None
         self._edge = b""
@@ -98,6 +100,11 @@ class QueueView:
     def _find_end(self) -> int:
         if self._overlay is not None:
             return self._overlay.end
+        end = self._find_written_end()
+        return end if self.pending is None else max(end, self.pending.end)
+
+    def _find_written_end(self) -> int:
+        """Find the end of the entries in the files."""
         if self._end is not None and self._is_unchanged(self._end):
             return self._end
         self._queue.refresh()
@@ -315,8 +322,9 @@ class QueueView:
             raise self._bad_entry(int(entries.offsets[row]), physical_offset, size)
 
     def _read(self, start: int, end: int) -> NDArray[np.void]:
-        overlay = self._overlay
-        if overlay is None or end <= overlay.keep:
+        overlay = self._overlay or self.pending
+        # Where files have more than what was pending, they have all of it.
+        if overlay is None or end <= overlay.keep or (end > overlay.end and not self._overlay):
             return self._queue.read(start, end)
         above = overlay.entries[max(0, start - overlay.start) : max(0, end - overlay.start)]
         if start >= overlay.keep:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 QueueKey = tuple[str, int]
 """A queue: topic and queue id."""
+_CLAIMED_AHEAD = 1024
+"""Entries for which room is claimed at a time: 20 KB."""
 
 
 class QueueWriter:
@@ -61,6 +63,7 @@ class QueueWriter:
         self._file_bytes = file_bytes
         self._ends: dict[QueueKey, int] = {}
         self._hints: dict[QueueKey, int] = {}
+        self._claimed: dict[QueueKey, int] = {}
 
     def end(self, queue: QueueKey) -> int:
         """Return the offset that the queue's next message gets."""
@@ -94,8 +97,27 @@ class QueueWriter:
         """Forget the end of a queue, or of all queues."""
         if queue is None:
             self._ends.clear()
+            self._claimed.clear()
         else:
             self._ends.pop(queue, None)
+            self._claimed.pop(queue, None)
+
+    def claim(self, queue: QueueKey, start: int, end: int) -> bool:
+        """Allocate disk blocks for entries [start, end), and some more; False if no file is there.
+
+        OSError if the disk refuses. Nothing is written.
+        """
+        if end <= self._claimed.get(queue, 0):
+            return True
+        per_file = self._file_bytes // ENTRY_BYTES
+        base = start - start % per_file
+        path = _file_of(self._directory, *queue, base * ENTRY_BYTES)
+        if end > base + per_file or not self._handles.is_whole(path, self._file_bytes):
+            return False
+        stop = min(base + per_file, end + _CLAIMED_AHEAD)
+        self._handles.reserve(path, (start - base) * ENTRY_BYTES, (stop - start) * ENTRY_BYTES)
+        self._claimed[queue] = stop
+        return True
 
     def write(self, queue: QueueKey, start: int, entries: NDArray[np.void]) -> None:
         """Write entries `start`, `start` + 1, ...; CorruptRecordError if they leave a gap."""
@@ -141,6 +163,7 @@ class QueueWriter:
                 start = end * ENTRY_BYTES - segment.base
                 self._handles.zero(segment.path, start, min(stop, segment.end) - segment.base)
         self._ends[queue] = end
+        self._claimed.pop(queue, None)
         if is_bare:
             with contextlib.suppress(OSError):  # others may be in it, or it is not there
                 self._handles.files.rmdir(directory)

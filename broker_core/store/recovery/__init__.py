@@ -11,7 +11,8 @@ tail marker, the last two by a scan of the log:
     NONE        the marker says that nothing was under way        nothing changes
     TAKE_BACK   a writer died while it wrote a batch to the log   the batch is cut from the log
     UNDO        a batch failed after it was dispatched            it leaves queues, index, then log
-    FINISH      a batch is in the log, not all of it dispatched   queues and index get the rest
+    FINISH      records are in the log, not all of them           queues and index get the rest;
+                dispatched; perhaps a torn append behind them     what is torn is cut from the log
     NORMAL      the store was closed, but no marker tells so:     a torn end of the log is cut,
                 everything consume queues have reached is         queues and index get what follows
                 trusted                                           what the queues have reached

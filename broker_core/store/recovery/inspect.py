@@ -104,7 +104,8 @@ def _recovered(
     """Return the state with the plan, and with damage if the plan would hide whole messages."""
     from broker_core.store.recovery.plan import RecoveryKind
 
-    if planned.kind is RecoveryKind.NONE:
+    # What is pending is followed while it grows (pending_tail.py): its writer may live.
+    if planned.kind is RecoveryKind.NONE or (planned.tail and planned.tail.has_pending):
         return state
     log.info(
         "event=store_left_unclean root=%s log_end=%d queues=%d",

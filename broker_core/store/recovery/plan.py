@@ -3,8 +3,9 @@
 The pure half of recover.py, which carries a plan out; the package's first page has the whole story.
 
 The tail marker (tail_marker.py) is looked at first. If it can be believed, the plan is nothing, or
-to finish or take back the one batch that a writer died over. If not, because a foreign broker
-started or power was lost in between, the log is scanned as RocketMQ scans it:
+to dispatch what is pending, or to finish or take back the one batch that a writer died over. If
+not, because a foreign broker started or power was lost in between, the log is scanned as RocketMQ
+scans it:
 
     NORMAL     the store was closed cleanly (no `abort`): from the last segment that begins no later
                than what consume queues have reached.
@@ -29,7 +30,7 @@ from broker_core.store.format_check import batch_topics
 from broker_core.store.index.file import IndexHeader
 from broker_core.store.index.writer import IndexPosition
 from broker_core.store.log.commit_log import CommitLog
-from broker_core.store.log.scan import LogScan, follows_record, is_unwritten
+from broker_core.store.log.scan import LogScan, counted_end, follows_record, is_unwritten
 from broker_core.store.queue.consume_queue import ConsumeQueue, list_queues
 from broker_core.store.queue.deletions import Deletions, QueueOrigins
 from broker_core.store.recovery.index_plan import IndexPlan, plan_abnormal, plan_normal
@@ -71,7 +72,7 @@ class RecoveryKind(Enum):
     NONE = "none"
     TAKE_BACK = "take back an append"
     UNDO = "take back a dispatched append"
-    FINISH = "finish an append"
+    FINISH = "dispatch what is in the log"
     NORMAL = "normal"
     ABNORMAL = "abnormal"
 
@@ -113,7 +114,8 @@ def plan(
     """
     survey = _Survey(root, settings, read_shutdown_state(root))
     # A marker at rest does not notice that the consume queues were removed since: scan the log.
-    is_at_rest = survey.shutdown.tail is not None and survey.shutdown.tail.is_at_rest
+    tail = survey.shutdown.tail
+    is_at_rest = tail is not None and (tail.is_at_rest or tail.has_pending)
     distrust_tail = distrust_tail or (is_at_rest and lacks_queues(root, settings))
     boot = boot_id() if boot is None else boot
     if not distrust_tail and survey.shutdown.is_tail_believable(boot):
@@ -148,11 +150,18 @@ class _Survey:
             is_as_left = follows_record(self.log, tail.last_start, tail.log_end)
         if not is_as_left:
             return None
+        if tail.state is TailState.PENDING:
+            end = counted_end(self.log, tail)
+            # Whole, with bytes behind it: a copy of a living store, or a foreign writer's.
+            is_as_left = end < tail.pending_end or is_unwritten(self.log, end)
+            return self._finish(tail, end) if is_as_left else None
         is_unwritten_behind = is_unwritten(self.log, tail.log_end)
+        if tail.state is TailState.APPENDING and tail.has_pending:
+            return self._finish(tail, tail.log_end)
         if tail.state is TailState.APPENDING:
             return self._at(tail, RecoveryKind.TAKE_BACK)
         if tail.state is TailState.DISPATCHING:
-            return self._finish(tail)
+            return self._finish(tail, tail.pending_end)
         if tail.state is TailState.UNDOING and not is_unwritten_behind:
             return self._undo(tail)
         if tail.state is TailState.UNDOING:
@@ -173,15 +182,17 @@ class _Survey:
             tail=tail,
         )
 
-    def _finish(self, tail: TailMarker) -> RecoveryPlan | None:
-        """Plan to finish a batch that is whole in the log: queues and index get what they lack.
+    def _finish(self, tail: TailMarker, end: int) -> RecoveryPlan | None:
+        """Plan to dispatch what the log has up to `end`: queues and index get what they lack.
 
         None if it is not whole, as after a loss of power.
         """
-        found = self._scan_batch(tail)
+        found = self._scan_undispatched(tail, end)
         if found is None:
             return None
         scan, starts = found
+        if scan.last_start == NO_RECORD:
+            scan.last_start, scan.last_store_ms = tail.last_start, tail.last_store_ms
         # All entries of the batch, written or not: writing one again changes nothing.
         queues = {queue: QueuePlan(start, start, entries) for queue, start, entries in starts}
         return RecoveryPlan(
@@ -190,39 +201,41 @@ class _Survey:
             scan.end,
             scan.last_start,
             scan.last_store_ms,
-            tail.log_end,
+            tail.dispatched_end,
             queues,
-            self._rewound(tail, index_from=tail.log_end),
+            self._rewound(tail, index_from=tail.dispatched_end),
             tail,
         )
 
     def _undo(self, tail: TailMarker) -> RecoveryPlan | None:
         """Plan to take back a batch that failed: the log still has it and tells its queues."""
-        found = self._scan_batch(tail)
+        found = self._scan_undispatched(tail, tail.pending_end)
         if found is None:
             return None
         queues = {queue: QueuePlan(start, start, entries[:0]) for queue, start, entries in found[1]}
         plan_at = self._at(tail, RecoveryKind.UNDO)
         return replace(plan_at, queues=queues, index=self._rewound(tail, index_from=-1))
 
-    def _scan_batch(
-        self, tail: TailMarker
+    def _scan_undispatched(
+        self, tail: TailMarker, end: int
     ) -> tuple[LogScan, list[tuple[QueueKey, int, NDArray[np.void]]]] | None:
-        """Scan the marker's batch; None if it is not whole.
+        """Scan what queues and index may lack; None if it is not whole up to `end`.
 
         Return the scan, and of each queue its first offset and its entries.
         """
-        scan = LogScan(self.log, self.settings, tail.log_end)
+        # What lies behind a pending tail is told elsewhere; behind a batch it spoils the batch.
+        stop = end if tail.has_pending else None
+        scan = LogScan(self.log, self.settings, tail.dispatched_end, stop=stop)
         found: dict[QueueKey, ScannedRecords] = {}
         for requests in scan.batches():
             collect(found, requests)
-        if scan.end != tail.pending_end:
+        if scan.end != end:
             return None
         joined = [(queue, *records.joined()) for queue, records in found.items()]
         return scan, [(queue, int(offsets[0]), entries) for queue, offsets, entries in joined]
 
     def _rewound(self, tail: TailMarker, *, index_from: int) -> IndexPlan | None:
-        """Plan the index as it was before the marker's batch, then filled from an offset on."""
+        """Plan the index as the marker has it, then filled from an offset on."""
         if not self.settings.index_enabled:
             return None
         position = IndexPosition(tail.index_name, IndexHeader.decode(tail.index_header))

@@ -48,9 +48,8 @@ def recover(plan: RecoveryPlan, components: StoreComponents) -> None:
     if plan.index is not None and components.index is not None:
         _rebuild_index(plan, plan.index, components)
         components.index.drop_empty()
-    if plan.kind in (RecoveryKind.TAKE_BACK, RecoveryKind.UNDO):
-        # The marker gives the batch's extent, so the rest of a large file need not be searched.
-        assert plan.tail is not None, "taking back goes by the marker"
+    if plan.tail is not None and plan.tail.pending_end > plan.log_end:
+        # The marker gives the extent, so the rest of a large file need not be searched.
         components.log.take_back(plan.log_end, plan.tail.pending_end)
 
 

@@ -9,15 +9,16 @@ Layout. Two slots in the part of the `checkpoint` file that RocketMQ leaves alon
 2560, written in turn, so that a torn write never loses both. Big-endian:
 
      0  8s   magic "RMQ.TAIL"         72  u64  index_name, 0 if there is no index file
-     8  u32  version, 1               80  40s  index_header, its header as it then was
+     8  u32  version, 1 or 2          80  40s  index_header, its header as it then was
     12  u32  state                   120  16s  boot, the machine's boot id
     16  u64  generation              136  i64  lock_modified_ns, of the file `lock`
     24  i64  log_end                 144  i64  pid of the writer
-    32  i64  last_start              152  u32  CRC-32 of all bytes before
-    40  i64  last_store_ms
-    48  i64  pending_end
+    32  i64  last_start                        version 2 only:
+    40  i64  last_store_ms           152  i64  dispatched_end
+    48  i64  pending_end             160  u32  pending_crc, of the log's [log_end, pending_end)
     56  i64  durable_end             fsynced up to there: log, consume queues and index
     64  i64  log_durable_end         fsynced up to there: the log
+         u32  CRC-32 of all bytes before, last
 
 Invariants. The slot with the higher generation counts. Its `state` says what holds:
 
@@ -30,9 +31,14 @@ Invariants. The slot with the higher generation counts. Its `state` says what ho
     CLEAN        everything before log_end is in log, consume queues and index, as far as the page
                  cache goes: true until the machine stops.
     CLOSED       as CLEAN, and all of it was fsynced: true for good.
+    PENDING      everything before log_end is in the log, everything before dispatched_end also in
+                 consume queues and index. [log_end, pending_end) counts if it has pending_crc; else
+                 it was not acknowledged, and the next writer takes it back (log_first.py).
 
-In the first three, everything before log_end is in place, and index_name and index_header are the
-index's as they were then. So a batch is there as a whole or not at all, whenever its writer died.
+In the first three, everything before log_end is in the log, and what lies before dispatched_end is
+in queues and index; index_name and index_header are the index's as they were then. Only with
+PENDING, and with APPENDING for a quick append that failed, is dispatched_end below log_end. So a
+batch is there as a whole or not at all, whenever its writer died.
 
 A marker is believed only if nothing foreign can have happened since: same boot (or CLOSED and no
 `abort`), same modification time of `lock`, a whole record at last_start that ends at log_end, and
@@ -40,12 +46,16 @@ nothing after it. In every other case recovery looks at the files themselves, so
 marker costs time, never data.
 
 Outline. session.py writes a marker before and after each step of an append, unsynced: three writes
-of 156 bytes a batch. shutdown_state.py reads the current one and judges it, plan.py turns it into a
-recovery. Apache's broker neither reads nor disturbs it; when it starts it changes the modification
-time of `lock`, which makes us scan once.
+a batch, one for a quick append. shutdown_state.py reads the current one and judges it, plan.py
+turns it into a recovery. Apache's broker neither reads nor disturbs it; when it starts it changes
+the modification time of `lock`, which makes us scan once.
 
-Rejected (decision 0003). A log of intentions in a file of its own; trusting file lengths or the
-last consume-queue entry; holding the lock for a writer's life.
+Version 2 is written only where version 1 can't say it. So a release that knows only version 1 opens
+a store that was closed, and takes any other for one with a damaged marker: it scans the log.
+
+Rejected (decisions 0003 and 0019). A log of intentions in a file of its own; trusting file lengths
+or the last consume-queue entry; holding the lock for a writer's life; a second marker after a quick
+append's write, to say what the CRC says.
 
 The layout is ours; a new one needs a new version number.
 """
@@ -54,20 +64,27 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import NamedTuple
 
 SLOT_OFFSETS = (2048, 2560)
-VERSION = 1
+OLD_VERSION, VERSION = 1, 2
 NO_RECORD = -1
 INDEX_HEADER_BYTES = 40
 BOOT_BYTES = 16
 
 _MAGIC = b"RMQ.TAIL"
-_LAYOUT = struct.Struct(">8sIIQqqqqqqQ40s16sqq")  # the only statement of this layout in code
+# The only statements of these layouts in code: version 2 has two more fields than version 1.
+_OLD_LAYOUT = struct.Struct(">8sIIQqqqqqqQ40s16sqq")
+_LAYOUT = struct.Struct(_OLD_LAYOUT.format + "qI")
 _CRC = struct.Struct(">I")
+_VERSION = struct.Struct(">8xI")
 SLOT_BYTES = _LAYOUT.size + _CRC.size
+OLD_SLOT_BYTES = _OLD_LAYOUT.size + _CRC.size
+PAGE_START = SLOT_OFFSETS[0]
+PAGE_BYTES = SLOT_OFFSETS[1] + SLOT_BYTES - PAGE_START
+"""The bytes of a checkpoint file that hold both slots."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -79,11 +96,17 @@ class TailState(IntEnum):
     CLEAN = 3
     CLOSED = 4
     UNDOING = 5
+    PENDING = 6
 
 
-@dataclass(frozen=True, slots=True)
-class TailMarker:
-    """One marker; the module describes the fields."""
+_STATES = frozenset(TailState)
+
+
+class TailMarker(NamedTuple):
+    """One marker; the module describes the fields, which are in the layout's order.
+
+    A tuple, for one is made for every message that is sent alone.
+    """
 
     state: TailState
     generation: int = 0
@@ -98,26 +121,15 @@ class TailMarker:
     boot: bytes = bytes(BOOT_BYTES)
     lock_modified_ns: int = 0
     pid: int = 0
+    dispatched_end: int = 0
+    pending_crc: int = 0
 
     def encode(self) -> bytes:
-        """Return the slot's 156 bytes."""
-        body = _LAYOUT.pack(
-            _MAGIC,
-            VERSION,
-            self.state,
-            self.generation,
-            self.log_end,
-            self.last_start,
-            self.last_store_ms,
-            self.pending_end,
-            self.durable_end,
-            self.log_durable_end,
-            self.index_name,
-            self.index_header,
-            self.boot,
-            self.lock_modified_ns,
-            self.pid,
-        )
+        """Return the slot's bytes, in version 1 if it can say what there is to say."""
+        if self.state is not TailState.PENDING and self.dispatched_end == self.log_end:
+            body = _OLD_LAYOUT.pack(_MAGIC, OLD_VERSION, *self[:-2])
+            return (body + _CRC.pack(zlib.crc32(body))).ljust(SLOT_BYTES, b"\0")
+        body = _LAYOUT.pack(_MAGIC, VERSION, *self)
         return body + _CRC.pack(zlib.crc32(body))
 
     @property
@@ -126,17 +138,32 @@ class TailMarker:
         return self.state in (TailState.CLEAN, TailState.CLOSED)
 
     @property
+    def has_pending(self) -> bool:
+        """True if acknowledged records may lack their queue entries and index keys."""
+        return self.state is TailState.PENDING or self.dispatched_end < self.log_end
+
+    @property
+    def end(self) -> int:
+        """Where the log ends if what was being written with PENDING counts."""
+        return self.pending_end if self.state is TailState.PENDING else self.log_end
+
+    @property
     def slot_offset(self) -> int:
         """The position in the checkpoint file at which this generation is written."""
         return SLOT_OFFSETS[self.generation % len(SLOT_OFFSETS)]
 
 
 def decode_tail(checkpoint: bytes) -> TailMarker | None:
-    """Return the current marker of a checkpoint file; None if no valid one is there.
+    """Return the current marker of a checkpoint file; None if no valid one is there."""
+    return decode_page(checkpoint[PAGE_START : PAGE_START + PAGE_BYTES])
+
+
+def decode_page(page: bytes) -> TailMarker | None:
+    """Return the current marker by the bytes that hold both slots; None if there is no valid one.
 
     A slot that is written but not valid makes both worthless: it may have been the newer.
     """
-    slots = [checkpoint[offset : offset + SLOT_BYTES] for offset in SLOT_OFFSETS]
+    slots = [page[at - PAGE_START : at - PAGE_START + SLOT_BYTES] for at in SLOT_OFFSETS]
     written = [slot for slot in slots if slot.strip(b"\0")]
     tails = [_decode_slot(slot) for slot in written]
     # One of two slots damaged: the other may be a generation old, and promise too much.
@@ -157,10 +184,15 @@ def boot_id() -> bytes:
 def _decode_slot(slot: bytes) -> TailMarker | None:
     if len(slot) < SLOT_BYTES or not slot.startswith(_MAGIC):
         return None
-    (crc,) = _CRC.unpack_from(slot, _LAYOUT.size)
-    if zlib.crc32(slot[: _LAYOUT.size]) != crc:
+    (version,) = _VERSION.unpack_from(slot)
+    layout = {OLD_VERSION: _OLD_LAYOUT, VERSION: _LAYOUT}.get(version)
+    if layout is None:
         return None
-    _, version, state, *fields = _LAYOUT.unpack_from(slot)
-    if version != VERSION or state not in set(TailState):
+    (crc,) = _CRC.unpack_from(slot, layout.size)
+    if zlib.crc32(slot[: layout.size]) != crc:
         return None
-    return TailMarker(TailState(state), *fields)
+    _, _, state, *fields = layout.unpack_from(slot)
+    if state not in _STATES:
+        return None
+    tail = TailMarker(TailState(state), *fields)
+    return tail if version == VERSION else tail._replace(dispatched_end=tail.log_end)

@@ -122,9 +122,7 @@ def test_columns_may_be_parts_of_others(tmp_path: Path) -> None:
 
 def put_all(directory: Path, sizes: list[int], below: int, slots: int, entries: int) -> list[bytes]:
     """Put batches of keys; the bytes of all files."""
-    made = IndexWriter(
-        directory, FileHandles(OsFiles()), slots=slots, entries=entries, clock_ms=lambda: 0
-    )
+    made = IndexWriter(directory, FileHandles(OsFiles()), slots=slots, entries=entries)
     done = 0
     for size in sizes:
         hashes = random_hashes(size, below, done)

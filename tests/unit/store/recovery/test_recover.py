@@ -58,6 +58,8 @@ def root(tmp_path: Path) -> Path:
     store = StoreWriter.open(root, SMALL, create=True, options=SessionOptions(clock_ms=ticking()))
     for start in range(0, 60, 6):
         store.append(batch(named(6, start), first=start))
+    with store.turn("dispatch what is pending"):
+        pass
     store._session.close()
     return root
 

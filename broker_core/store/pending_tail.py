@@ -1,0 +1,171 @@
+"""Pending tail, read side: the records that are in the log and not yet in queues and index.
+
+Problem. A writer acknowledges a message once it is in the log (log_first.py), and dispatches it
+later. A reader without the lock must see it at once, also while the writer lives, and must not pay
+where nothing is pending.
+
+Invariants.
+
+- A look sees all that was acknowledged before it began: the marker that it reads is at least as new
+  as those messages, and what the marker calls dispatched is in the queues.
+- What is not whole is not seen: [log_end, pending_end) counts only with the marker's CRC-32.
+- A marker is believed as recovery believes it: written since this boot, and no foreign broker has
+  started since. Else there is no tail, and the queues alone tell.
+
+Outline of a look: read the marker's page, 700 bytes. If it is as it was, so is the tail. Else scan
+the log from where the last look ended, or from `dispatched_end` if that has moved. What was found
+is laid over the queues (queue/view.py) and searched before the index files (index/view.py).
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker_core.store.io.segments import unreadable
+from broker_core.store.lock import LOCK_NAME
+from broker_core.store.recovery.shutdown_state import CHECKPOINT_NAME
+from broker_core.store.recovery.tail_marker import (
+    PAGE_BYTES,
+    PAGE_START,
+    TailMarker,
+    boot_id,
+    decode_page,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from broker_core.codec.dispatch_request import DispatchRequests
+    from broker_core.store.log.commit_log import CommitLog
+    from broker_core.store.queue.writer import QueueKey
+    from broker_core.store.recovery.queue_plan import QueuePlan
+    from broker_core.store.settings import StoreSettings
+
+_ATTEMPTS = 100
+_NO_QUEUES: Mapping[QueueKey, QueuePlan] = {}
+
+
+class PendingTail:
+    """The pending tail of one store, as of the last `look`. Not thread-safe.
+
+    `boot` None asks the machine.
+    """
+
+    def __init__(
+        self, root: Path, log: CommitLog, settings: StoreSettings, *, boot: bytes | None = None
+    ) -> None:
+        self._log = log
+        self._settings = settings
+        self._path = os.fspath(root / CHECKPOINT_NAME)
+        self._lock_path = os.fspath(root / LOCK_NAME)
+        self._boot = boot_id() if boot is None else boot
+        self._descriptor: int | None = None
+        self._page = b""
+        self._is_whole = True
+        self.is_lost = False
+        """True if the last look found no valid marker, or a log that is not as the marker says."""
+        self.queues: Mapping[QueueKey, QueuePlan] = _NO_QUEUES
+        """What lies behind the entries of each queue's files."""
+        self.start = self.end = 0
+        self._hashes: list[NDArray[np.int32]] = []
+        self._offsets: list[NDArray[np.int64]] = []
+
+    def look(self) -> bool:
+        """Look at the store as it is now; return True if the tail has changed."""
+        page = self._read_page()
+        if page == self._page and self._is_whole:
+            return False
+        before = self.start, self.end
+        self.is_lost = False
+        for _ in range(_ATTEMPTS):
+            tail = decode_page(page)
+            # A slot that is just being written is not valid: it will be.
+            if (tail is not None or not page.strip(b"\0")) and self._follow(tail):
+                self._page = page
+                return (self.start, self.end) != before
+            page = self._read_page()
+        # Damaged, or not as the marker says: recovery has to look (recovery/inspect.py).
+        self._page, self._is_whole, self.is_lost = page, True, True
+        self._clear(0)
+        return True
+
+    def keys_under(self, wanted: int) -> Iterator[int]:
+        """Yield the physical offsets of records with an index key of some hash, newest first."""
+        if not self._settings.index_enabled:
+            return
+        for hashes, offsets in zip(reversed(self._hashes), reversed(self._offsets), strict=True):
+            yield from offsets[(hashes == wanted).nonzero()[0][::-1]].tolist()
+
+    def _read_page(self) -> bytes:
+        try:
+            if self._descriptor is None:
+                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+                weakref.finalize(self, os.close, self._descriptor)
+            return os.pread(self._descriptor, PAGE_BYTES, PAGE_START)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise unreadable(Path(self._path), error) from error
+
+    def _follow(self, tail: TailMarker | None) -> bool:
+        """Read what a marker calls pending; False if it is not there any more, or not yet."""
+        self._is_whole = True
+        if tail is None or not tail.has_pending or not self._is_believable(tail):
+            self._clear(0 if tail is None else tail.log_end)
+            return True
+        # Where nothing is pending, which is usual, a reader needs none of this.
+        from broker_core.store.log.scan import LogScan, counted_end
+
+        end = counted_end(self._log, tail)
+        # What is being written may be whole at the next look, with the same marker.
+        self._is_whole = end == tail.end
+        if tail.dispatched_end != self.start or end < self.end:
+            self._clear(tail.dispatched_end)
+        if end == self.end:
+            return True
+        scan = LogScan(self._log, self._settings, self.end, verify=False, stop=end)
+        found = list(scan.batches())
+        if scan.end != end:
+            return False
+        for requests in found:
+            self._add(requests)
+        self.end = end
+        return True
+
+    def _is_believable(self, tail: TailMarker) -> bool:
+        if tail.boot != self._boot or not any(self._boot):
+            return False
+        try:
+            return os.stat(self._lock_path).st_mtime_ns == tail.lock_modified_ns  # noqa: PTH116
+        except FileNotFoundError:
+            return False
+
+    def _clear(self, at: int) -> None:
+        self.start = self.end = at
+        self.queues = _NO_QUEUES
+        self._hashes, self._offsets = [], []
+
+    def _add(self, requests: DispatchRequests) -> None:
+        """Lay records behind those that are known."""
+        import numpy as np
+
+        from broker_core.store.queue.consume_queue import ENTRY
+        from broker_core.store.recovery.queue_plan import QueuePlan, records_by_queue
+
+        queues = dict(self.queues)
+        for queue, offsets, entries in records_by_queue(requests):
+            known = queues.get(queue)
+            if known is None:
+                start = int(offsets[0])
+                queues[queue] = QueuePlan(start, start, entries)
+            else:
+                joined = np.concatenate([known.entries, entries], dtype=ENTRY)
+                queues[queue] = QueuePlan(known.keep, known.start, joined)
+        self.queues = queues
+        self._hashes.append(requests.index_hashes)
+        self._offsets.append(requests.physical_offsets[requests.index_rows])
