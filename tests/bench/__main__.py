@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import cluster, decode, remote, report, spark_read, spark_write, store
+from tests.bench import cluster, decode, remote, report, send, spark_read, spark_write, store
 from tests.bench.figure import Figure, tell
 from tests.bench.spark_session import load_kafka
 
@@ -21,6 +21,7 @@ Suite = Callable[[Path, "frozenset[str]"], Iterator[Figure]]
 SUITES: dict[tuple[str, ...], Suite] = {
     decode.NAMES: decode.run,
     store.NAMES: store.run,
+    send.NAMES: send.run,
     spark_read.NAMES: spark_read.run,
     spark_write.NAMES: spark_write.run,
     remote.NAMES: remote.run,

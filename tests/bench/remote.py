@@ -2,6 +2,10 @@
 
 Peers are the embedded store, for sinks, and for single messages a gRPC server in Python that only
 answers: the least that a message and its answer cost here. Rates and times are in `ours`.
+
+Of the single sends, `lone` is one thread that sends the next message when the last is acknowledged,
+so that every call carries one; its peer is sent requests as large as those. The others have many
+threads, whose messages share calls, and their peer is sent bodies.
 """
 
 from __future__ import annotations
@@ -15,9 +19,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 from broker_core import open_broker
-from tests.bench.data import QUEUES, TOPIC
+from broker_core.clients.grpc.connection import Connection
+from broker_core.wire.core.methods import APPEND, Method
+from tests.bench.data import BODY_BYTES, QUEUES, TOPIC
 from tests.bench.figure import (
     Figure,
     Seconds,
@@ -44,8 +52,10 @@ SINKS = {
     "write.remote.exactly_once.vs_embedded": "exactly-once",
     "write.remote.at_least_once.vs_embedded": "at-least-once",
 }
+LONE = "send.remote.lone.vs_echo"
 SENDS = {
     # processes, each with a connection; threads of each; sends of each thread
+    LONE: (1, 1, 2000),
     "send.remote.connection.vs_echo": (1, 64, 300),
     "send.remote.total.vs_echo": (4, 64, 100),
 }
@@ -111,10 +121,11 @@ def _sends(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
             if name not in names:
                 continue
             tell(name)
+            size = _request_bytes(broker) if name == LONE else BODY_BYTES
             with ExitStack() as stack:
                 ways = {
                     role: [
-                        stack.enter_context(_caller(role, address, threads, count))
+                        stack.enter_context(_caller(role, address, threads, count, size))
                         for _ in range(processes)
                     ]
                     for role, address in (("send", broker), ("echo", echo))
@@ -122,8 +133,25 @@ def _sends(scratch: Path, names: frozenset[str]) -> Iterator[Figure]:
                 turns: dict[str, Turn] = {role: _calling(each) for role, each in ways.items()}
                 times = take_turns(turns)
             note = f"{processes} connections of {threads} threads"
+            if name == LONE:
+                note = f"one message a call, requests of {size} bytes"
             rows = processes * threads * count
             yield rate_figure(name, rows, times["send"], times["echo"], note=note)
+
+
+def _request_bytes(address: str) -> int:
+    """Return the size of the request that carries one message."""
+    ask, sizes = Connection.ask, []
+
+    def measured(self: Connection, method: Method, request: Any, **more: Any) -> Any:
+        if method is APPEND:
+            sizes.append(len(request))
+        return ask(self, method, request, **more)
+
+    with open_broker(address, mode="rw") as broker, patch.object(Connection, "ask", measured):
+        broker.send(TOPIC, b"x" * BODY_BYTES)
+    (size,) = sizes
+    return size
 
 
 @contextmanager
@@ -134,8 +162,11 @@ def _echo() -> Iterator[str]:
 
 
 @contextmanager
-def _caller(role: str, address: str, threads: int, count: int) -> Iterator[subprocess.Popen[str]]:
-    with _process(role, address, str(threads), str(count)) as caller:
+def _caller(
+    role: str, address: str, threads: int, count: int, size: int = BODY_BYTES
+) -> Iterator[subprocess.Popen[str]]:
+    """A process that calls; an echo is sent `size` bytes, a broker a body of the usual size."""
+    with _process(role, address, str(threads), str(count), str(size)) as caller:
         yield caller
 
 

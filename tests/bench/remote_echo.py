@@ -1,9 +1,11 @@
 """The least that a message and its answer cost over gRPC in Python: a server that only answers.
 
-    python -m tests.bench.remote_echo serve                      prints its address, until killed
-    python -m tests.bench.remote_echo echo ADDRESS THREADS COUNT each line of input makes each
-                                                                 thread call COUNT times
-    python -m tests.bench.remote_echo send ADDRESS THREADS COUNT the same with sends to our broker
+    python -m tests.bench.remote_echo serve
+        prints its address, until killed
+    python -m tests.bench.remote_echo echo ADDRESS THREADS COUNT BYTES
+        each line of input makes each thread call COUNT times, with so many bytes
+    python -m tests.bench.remote_echo send ADDRESS THREADS COUNT BYTES
+        the same with sends to our broker, of bodies of the usual size whatever BYTES are
 
 Answers to a line are lines of JSON: seconds, and the slowest hundredth's milliseconds. A channel or
 a client is made once and shared by all threads of a process.
@@ -61,14 +63,15 @@ def call(act: Callable[[], object], threads: int, count: int) -> dict[str, float
     return {"seconds": seconds, "p99_ms": 1000 * sorted(took_s)[int(len(took_s) * 0.99)]}
 
 
-def main(role: str, address: str = "", threads: str = "", count: str = "") -> None:
+def main(role: str, address: str = "", threads: str = "", count: str = "", size: str = "") -> None:
     """Play one role."""
     if role == "serve":
         serve()
     elif role == "echo":
         with grpc.insecure_channel(address) as channel:
             stub = channel.unary_unary(_PATH)
-            _answer(lambda: stub(_BODY), int(threads), int(count))
+            request = b"x" * int(size)
+            _answer(lambda: stub(request), int(threads), int(count))
     else:
         with open_broker(address, mode="rw") as broker:
             _answer(lambda: broker.send(TOPIC, _BODY), int(threads), int(count))

@@ -176,6 +176,25 @@ GROUPS = (
         },
     ),
     Group(
+        "One message at a time",
+        "One thread sends a message when the one before is acknowledged, so each bears all that a "
+        "send costs. By `file:` that is an append that every process can read from then on, of a "
+        "message with a key and no tag; the peer inserts a row in a transaction of its own, with a "
+        "write-ahead log, synchronous off and an index on the key. In both turns another process "
+        "looks for every hundredth message once it is acknowledged, and finds it. The goal is half "
+        "of SQLite's rate; a send also makes and indexes a unique key. By `grpc://` the peer is a "
+        "gRPC server in Python that does nothing but send back a request of the same size: the "
+        "rest of the time is ours, on both sides of the connection.",
+        {
+            "send.embedded.vs_sqlite": Meaning(
+                "single sends to `file:`", "single inserts into SQLite", 0.5
+            ),
+            "send.remote.lone.vs_echo": Meaning(
+                "single sends to `grpc://`, one thread", "echo of as many bytes"
+            ),
+        },
+    ),
+    Group(
         "Filters and lookups",
         "A tag filter reads the 20-byte entries of the consume queue and nothing else of what it "
         "drops. SQL92 has to find the properties of every record, so that it touches the log, but "
