@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -358,9 +357,11 @@ class EmbeddedBroker(Closing):
 
         A delayed one lies in the schedule topic until it is due.
         """
-        from broker_core.codec.message import message_properties, single_message
+        from broker_core.codec.message import encode_single, message_properties
+        from broker_core.store.few_records import FewRecords
 
-        levels = len(self.writer.settings.delay_levels_ms)
+        settings = self.writer.settings
+        levels = len(settings.delay_levels_ms)
         config = self.door.topic(topic)
         delay_level = require_number(delay_level, f"The delay level of a message for {topic}")
         if not 0 <= delay_level <= levels:
@@ -376,22 +377,27 @@ class EmbeddedBroker(Closing):
             sharding_key=sharding_key,
         )
         queue = self._choose_queue(config, queue_id, sharding_key)
-        outgoing = single_message(
-            topic, queue, body, stored, self._clock_ms(), delay_level=delay_level
+        single = encode_single(
+            topic,
+            queue,
+            body,
+            stored,
+            self._clock_ms(),
+            delay_level=delay_level,
+            store_host=settings.store_host,
+            max_body_bytes=settings.max_message_bytes,
         )
         if delay_level:
-            # The rest was looked at above; here, whether its copy for its own topic will fit.
-            outgoing = self.door.messages(outgoing)
-        host = self.writer.settings.store_host
-        placed = self.writer.append(replace(outgoing, store_host=host))
-        physical_offset = int(placed.physical_offsets[0])
+            self._require_deliverable(topic, queue, len(single.encoded))
+        few = FewRecords.of_one(single)
+        queue_offsets, physical_offset, _ = self.writer.append_few(few)
         return SendResult(
-            topic=outgoing.topics[0],
+            topic=single.topic,
             broker_name=self.reader.settings.broker_name,
-            queue_id=int(placed.queue_ids[0]),
-            queue_offset=LogicalOffset(int(placed.queue_offsets[0])),
+            queue_id=single.queue_id,
+            queue_offset=LogicalOffset(queue_offsets[0]),
             msg_id=unique_key,
-            offset_msg_id=offset_id(host, physical_offset),
+            offset_msg_id=offset_id(settings.store_host, physical_offset),
             physical_offset=PhysicalOffset(physical_offset),
         )
 
@@ -408,6 +414,15 @@ class EmbeddedBroker(Closing):
 
         return Door(self.catalog, self.writer.settings)
 
+    def _require_deliverable(self, topic: str, queue_id: int, size: int) -> None:
+        """Raise IllegalMessageError unless the copy of a delayed message will fit."""
+        import numpy as np
+
+        from broker_core.codec.message_batch import Destinations
+
+        to = Destinations.to_queue(topic, queue_id, 1)
+        self.door.require_deliverable(to, np.array([size]))
+
     def _choose_queue(
         self, config: TopicConfig, queue_id: int | None, sharding_key: str | None
     ) -> int:
@@ -421,7 +436,7 @@ class EmbeddedBroker(Closing):
     def _unique_key(self) -> str:
         if self._unique_ids.process_id != os.getpid():
             self._unique_ids = UniqueIds()
-        return self._unique_ids.make(1, self._clock_ms()).tobytes().decode("ascii")
+        return self._unique_ids.make_one(self._clock_ms())
 
     @cached_property
     def transactions(self) -> Transactions:

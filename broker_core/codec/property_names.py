@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 TAGS = "TAGS"
 KEYS = "KEYS"
 UNIQ_KEY = "UNIQ_KEY"
@@ -28,7 +30,7 @@ PROPERTY_CRC = "__CRC32#"
 KEY_SEPARATOR = " "
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
-UNSTORABLE = ("\x00", NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR)
+UNSTORABLE = re.compile("[\x00-\x02]")
 """No name and no value has these. Separators would end an entry; zeros are what a lost sector reads
 as, and recovery tells by them that a record lost some of its properties (store/log/scan.py)."""
 

@@ -146,6 +146,43 @@ def encode_record(record: Record) -> bytes:
     return head + tail
 
 
+def encode_new(
+    topic: str,
+    queue_id: int,
+    body: Buffer,
+    properties: bytes,
+    born_timestamp: int,
+    born_host: bytes,
+    store_host: bytes,
+) -> bytes:
+    """Return what `encode_record` returns for a message that has no more fields than these.
+
+    The twin of that, for single sends: making a Record takes four times as long as its bytes.
+    """
+    raw_topic = topic.encode()
+    is_v1 = len(raw_topic) <= layout.MAX_TOPIC_V1
+    sys_flag = SysFlag.BORN_HOST_V6 if is_v6(born_host) else 0
+    sys_flag |= SysFlag.STORE_HOST_V6 if is_v6(store_host) else 0
+    tail = b"".join(
+        (
+            born_host,
+            _TIME.pack(0),
+            store_host,
+            _BODY_HEAD.pack(0, 0, len(body)),
+            body,
+            len(raw_topic).to_bytes(1 if is_v1 else 2, "big"),
+            raw_topic,
+            _SHORT.pack(len(properties)),
+            properties,
+        )
+    )
+    version = MAGIC_V1 if is_v1 else MAGIC_V2
+    crc = body_crc(body)
+    size = _HEAD.size + len(tail)
+    head = _HEAD.pack(size, version, crc, queue_id, 0, 0, 0, sys_flag, born_timestamp)
+    return head + tail
+
+
 def with_property_crc(encoded: bytes) -> bytes:
     """Return a finished record with `__CRC32#` appended to its properties.
 

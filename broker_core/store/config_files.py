@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 # A whole string, or a bare integer key. Strings are matched only to be stepped over.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<lead>[{,]\s*)(?P<key>-?[0-9]+)(?=\s*:)', re.DOTALL)
+_BACKUP = ".bak"
 _HEAD_BYTES = 512
 """More than `dataVersion` takes."""
 
@@ -97,7 +99,7 @@ def render(document: Mapping[str, Any]) -> str:
 
 def backup(path: Path) -> Path:
     """Return where the version before the current one is kept."""
-    return path.with_name(path.name + ".bak")
+    return path.with_name(path.name + _BACKUP)
 
 
 def versions(path: Path) -> tuple[Version | None, Version | None]:
@@ -105,12 +107,13 @@ def versions(path: Path) -> tuple[Version | None, Version | None]:
 
     Taken before `load`, unchanged versions mean that loading again returns an equal document.
     """
-    return _version(path), _version(backup(path))
+    name = os.fspath(path)
+    return _version(name), _version(name + _BACKUP)
 
 
-def _version(path: Path) -> Version | None:
+def _version(name: str) -> Version | None:
     try:
-        found = path.stat()
+        found = os.stat(name)  # noqa: PTH116 - for every message; a Path costs as much again
     except OSError:
         return None
     return Version(found.st_ino, found.st_size, found.st_mtime_ns)

@@ -21,6 +21,7 @@ from broker_core.store.batch import Batch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from broker_core.codec.message import SingleMessage
     from broker_core.store.queue.writer import QueueKey
 
 MOST_RECORDS = 64
@@ -53,6 +54,13 @@ class FewRecords:
         self.queues = queues
         self.keys = keys
         self._store_time_at = store_time_at
+
+    @classmethod
+    def of_one(cls, message: SingleMessage) -> FewRecords:
+        """Return one message's record."""
+        topic, queue_id, encoded = message
+        data = bytearray(encoded)
+        return cls(data, [len(data)], [(topic, queue_id)], most_keys(1, data.count(_SPACE)))
 
     @classmethod
     def of(cls, batch: Batch) -> FewRecords | None:

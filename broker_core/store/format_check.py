@@ -103,7 +103,7 @@ def _refuse_rocksdb(root: Path) -> None:
 
 def batch_queue_topics(root: Path) -> set[str]:
     """Return the topics that have batch consume queues."""
-    return list_names(root / _BATCH_QUEUES)
+    return list_names(f"{root}/{_BATCH_QUEUES}")
 
 
 def batch_topics(root: Path) -> set[str]:

@@ -97,6 +97,13 @@ class Door:
         levels = len(self.settings.delay_levels_ms)
         to = delayed_destinations(texts, rows, queue_ids, levels)
         self.require_destinations(to, None)
+        self.require_deliverable(to, sizes)
+
+    def require_deliverable(self, to: Destinations, sizes: NDArray[np.integer]) -> None:
+        """Raise IllegalMessageError for a delayed record whose copy no log file can hold.
+
+        `to` is where the copy belongs, `sizes` are those of the records in the schedule topic.
+        """
         room = ROOM_BYTES if self.settings.append_property_crc else 0
         require_deliverable(to, sizes + room, self.settings.commit_log_file_bytes)
 

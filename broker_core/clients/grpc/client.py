@@ -26,14 +26,14 @@ from broker_core.api import (
 from broker_core.clients.grpc.connection import Connection
 from broker_core.clients.grpc.options import GrpcOptions
 from broker_core.clients.grpc.pull import pull, pull_columns
-from broker_core.clients.grpc.send import Appender, Parcel, single_bytes
+from broker_core.clients.grpc.send import Appender, Parcel
 from broker_core.clients.grpc.topic_cache import TopicCache
 from broker_core.clients.grpc.transactions import GrpcTransactions
 from broker_core.codec.decode import decode
 from broker_core.codec.encode import encode
 from broker_core.codec.hashing.java import index_hash, java_hash
 from broker_core.codec.ids import UniqueIds, offset_id
-from broker_core.codec.message import message_properties, single_record
+from broker_core.codec.message import encode_single, message_properties
 from broker_core.codec.schema import ALL_COLUMNS, schema_of
 from broker_core.errors import (
     IllegalMessageError,
@@ -356,7 +356,7 @@ class GrpcBroker(Closing):
             sharding_key=sharding_key,
         )
         queue = self._choose_queue(config, queue_id, sharding_key)
-        record = single_record(
+        single = encode_single(
             topic,
             queue,
             body,
@@ -364,15 +364,16 @@ class GrpcBroker(Closing):
             now_ms,
             delay_level=delay_level,
             store_host=greeting.store_host,
+            max_body_bytes=greeting.limits.message_bytes,
         )
         try:
-            appended = here.appender.append_shared(single_bytes(record, greeting))
+            appended = here.appender.append_shared(single.encoded)
         except (RequestError, TopicNotFoundError):
             # The topic may have been deleted, or made anew with fewer queues.
             here.topics.forget(topic)
             raise
         return SendResult(
-            topic=record.topic,
+            topic=single.topic,
             broker_name=greeting.broker_name,
             queue_id=appended.queue_id,
             queue_offset=appended.queue_offset,

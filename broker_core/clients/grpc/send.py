@@ -35,8 +35,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from broker_core.codec.layout import MAX_PROPERTIES_BYTES
-from broker_core.codec.record import encode_record
 from broker_core.concurrency import GroupQueue
 from broker_core.errors import IllegalMessageError, UnavailableError
 from broker_core.retry import Backoff, Deadline
@@ -49,8 +47,7 @@ from broker_core.wire.core.methods import APPEND, APPEND_CHUNKS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker_core.clients.grpc.connection import Connection, Greeting
-    from broker_core.codec.record import Record
+    from broker_core.clients.grpc.connection import Connection
 
 _SHARED_BYTES = 1 << 20
 _PAUSE_S = 0.0002
@@ -87,27 +84,6 @@ class AppendedMessage(NamedTuple):
     queue_id: int
     queue_offset: LogicalOffset
     physical_offset: PhysicalOffset
-
-
-def single_bytes(record: Record, greeting: Greeting) -> bytes:
-    """Encode one message by itself; raise IllegalMessageError for one over a limit.
-
-    The columnar twin is codec/encode.py, which `append` uses; tests hold the bytes equal.
-    """
-    body_bytes, properties_bytes = len(record.body), len(record.properties)
-    if body_bytes > greeting.limits.message_bytes:
-        raise _too_long(record, "a body", body_bytes, greeting.limits.message_bytes)
-    if properties_bytes > MAX_PROPERTIES_BYTES:
-        raise _too_long(record, "properties", properties_bytes, MAX_PROPERTIES_BYTES)
-    return encode_record(record)
-
-
-def _too_long(record: Record, what: str, held: int, limit: int) -> IllegalMessageError:
-    message = (
-        f"The message for topic {record.topic} has {what} of {held} bytes, the limit is {limit}. "
-        f"Nothing was written."
-    )
-    return IllegalMessageError(message)
 
 
 @dataclass(eq=False, slots=True)

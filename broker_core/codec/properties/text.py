@@ -41,14 +41,15 @@ def format_properties(properties: Mapping[str, str]) -> bytes:
     >>> format_properties({"TAGS": "TagA"})
     b'TAGS\x01TagA\x02'
     """
+    has_unstorable = UNSTORABLE.search
     for name, value in properties.items():
-        for text in (name, value):
-            if any(mark in text for mark in UNSTORABLE):
-                message = (
-                    f"The property {name[:64]!r} can't be stored: {text[:64]!r} has a zero byte or "
-                    "a separator (0x00, 0x01, 0x02) in it. Nothing was written."
-                )
-                raise IllegalMessageError(message)
+        if has_unstorable(name) or has_unstorable(value):
+            text = name if has_unstorable(name) else value
+            message = (
+                f"The property {name[:64]!r} can't be stored: {text[:64]!r} has a zero byte or "
+                "a separator (0x00, 0x01, 0x02) in it. Nothing was written."
+            )
+            raise IllegalMessageError(message)
     return join_entries(properties)
 
 

@@ -75,14 +75,14 @@ def is_path_part(name: str) -> bool:
     return bool(name) and name not in (".", "..") and "/" not in name and "\0" not in name
 
 
-def list_names(path: Path) -> set[str]:
+def list_names(path: Path | str) -> set[str]:
     """Return the names directly below a directory; empty if there is no such directory."""
     try:
         return set(os.listdir(path))  # noqa: PTH208 - names are all that is wanted
     except (FileNotFoundError, NotADirectoryError):
         return set()
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable(Path(path), error) from error
 
 
 def list_directories(path: Path) -> list[Path]:
