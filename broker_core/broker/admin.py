@@ -126,6 +126,8 @@ class Admin:
     def _save(self, file: Path, table: TopicTable) -> None:
         with self._writer.turn("save the configuration") as parts:
             document = table.document(self._clock_ms())
+            # Before it, for this process may be killed in between: senders remember topics.
+            self._writer.note_change()
             config_files.persist(parts.files, self._writer.root / file, document)
 
 

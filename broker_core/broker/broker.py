@@ -19,7 +19,6 @@ changed.
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -32,13 +31,10 @@ from broker_core.api import (
     require_batch_limits,
 )
 from broker_core.broker.admin import Admin, load_consumer_offsets
-from broker_core.broker.admission.numbers import require_number
 from broker_core.broker.catalog import Catalog
 from broker_core.clock import now_ms
-from broker_core.codec.hashing.java import index_hash, java_hash
-from broker_core.codec.ids import UniqueIds, offset_id
 from broker_core.codec.legal_names import check_group
-from broker_core.errors import IllegalMessageError, RequestError
+from broker_core.errors import RequestError
 from broker_core.store.format_check import require_log, require_store
 from broker_core.store.io.files import storage_error
 from broker_core.store.reader import StoreReader
@@ -47,7 +43,6 @@ from broker_core.types import (
     Closing,
     LogicalOffset,
     OffsetRange,
-    PhysicalOffset,
     QueueRef,
     SendResult,
 )
@@ -56,7 +51,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from broker_core.broker.admission.door import Door
-    from broker_core.broker.topics import TopicConfig
+    from broker_core.broker.send import Sender
     from broker_core.broker.transactions.api import Transactions
     from broker_core.codec.frames import FrameBatch
     from broker_core.codec.message_batch import MessageBatch
@@ -89,8 +84,6 @@ class EmbeddedBroker(Closing):
         self._writer = writer
         self._clock_ms = clock_ms
         self.catalog = Catalog(reader, is_served=is_served)
-        self._unique_ids = UniqueIds()
-        self._turn = random.randrange(1 << 16)
         if writer is not None:
             writer.before_delete = self.transactions.keep_decisions
 
@@ -357,48 +350,8 @@ class EmbeddedBroker(Closing):
 
         A delayed one lies in the schedule topic until it is due.
         """
-        from broker_core.codec.message import encode_single, message_properties
-        from broker_core.store.few_records import FewRecords
-
-        settings = self.writer.settings
-        levels = len(settings.delay_levels_ms)
-        config = self.door.topic(topic)
-        delay_level = require_number(delay_level, f"The delay level of a message for {topic}")
-        if not 0 <= delay_level <= levels:
-            message = f"Delay level {delay_level} for topic {topic} is not one of 1 to {levels}."
-            raise IllegalMessageError(message)
-        unique_key = self._unique_key()
-        stored = message_properties(
-            topic,
-            unique_key,
-            tags=tags,
-            keys=keys,
-            properties=properties,
-            sharding_key=sharding_key,
-        )
-        queue = self._choose_queue(config, queue_id, sharding_key)
-        single = encode_single(
-            topic,
-            queue,
-            body,
-            stored,
-            self._clock_ms(),
-            delay_level=delay_level,
-            store_host=settings.store_host,
-            max_body_bytes=settings.max_message_bytes,
-        )
-        if delay_level:
-            self._require_deliverable(topic, queue, len(single.encoded))
-        few = FewRecords.of_one(single)
-        queue_offsets, physical_offset, _ = self.writer.append_few(few)
-        return SendResult(
-            topic=single.topic,
-            broker_name=self.reader.settings.broker_name,
-            queue_id=single.queue_id,
-            queue_offset=LogicalOffset(queue_offsets[0]),
-            msg_id=unique_key,
-            offset_msg_id=offset_id(settings.store_host, physical_offset),
-            physical_offset=PhysicalOffset(physical_offset),
+        return self._sender.send(
+            topic, body, tags, keys, properties, queue_id, sharding_key, delay_level
         )
 
     def append(
@@ -414,29 +367,11 @@ class EmbeddedBroker(Closing):
 
         return Door(self.catalog, self.writer.settings)
 
-    def _require_deliverable(self, topic: str, queue_id: int, size: int) -> None:
-        """Raise IllegalMessageError unless the copy of a delayed message will fit."""
-        import numpy as np
+    @cached_property
+    def _sender(self) -> Sender:
+        from broker_core.broker.send import Sender
 
-        from broker_core.codec.message_batch import Destinations
-
-        to = Destinations.to_queue(topic, queue_id, 1)
-        self.door.require_deliverable(to, np.array([size]))
-
-    def _choose_queue(
-        self, config: TopicConfig, queue_id: int | None, sharding_key: str | None
-    ) -> int:
-        if queue_id is not None:
-            return config.check_queue(queue_id)
-        if sharding_key:
-            return index_hash(java_hash(sharding_key)) % config.write_queues
-        self._turn += 1
-        return self._turn % config.write_queues
-
-    def _unique_key(self) -> str:
-        if self._unique_ids.process_id != os.getpid():
-            self._unique_ids = UniqueIds()
-        return self._unique_ids.make_one(self._clock_ms())
+        return Sender(self.door, self.writer, self._clock_ms)
 
     @cached_property
     def transactions(self) -> Transactions:

@@ -40,6 +40,8 @@ class Catalog:
         self._path = reader.root / TOPICS_FILE
         self._table = TopicTable()
         self._versions: tuple[Version | None, Version | None] | None = None
+        # Rows that `config` returned: the kind of a topic's queues stays as long as its row does.
+        self._usual: dict[str, TopicConfig] = {}
 
     def table(self) -> TopicTable:
         """Return the configured topics; the file is read again when it has changed."""
@@ -47,6 +49,7 @@ class Catalog:
         if found != self._versions:
             self._table = TopicTable.load(self._path)
             self._versions = found
+            self._usual.clear()
         return self._table
 
     def names(self) -> list[str]:
@@ -60,9 +63,15 @@ class Catalog:
 
         InvalidNameError, TopicNotFoundError; FormatVersionError for one with batch queues.
         """
+        table = self.table()
+        known = self._usual.get(topic)
+        if known is not None:
+            return known
         config = self._row(topic)
         if config.is_batch:
             raise batch_queue_error(topic)
+        if topic in table.topics:
+            self._usual[topic] = config
         return config
 
     def _row(self, topic: str) -> TopicConfig:

@@ -72,7 +72,8 @@ def integers(
     buffer: NDArray[np.uint8], positions: NDArray[np.int64], dtype: DTypeLike
 ) -> NDArray[Any]:
     """Return the integers at these positions, in native byte order."""
-    if availability.is_worth(len(positions)) and np.dtype(dtype) in _COMPILED:
+    is_worth = availability.is_worth(len(positions), may_load=False)
+    if is_worth and np.dtype(dtype) in _COMPILED:
         read = _integers_compiled(buffer, positions, np.dtype(dtype))
         if read is not None:
             return read

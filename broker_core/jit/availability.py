@@ -49,9 +49,13 @@ KERNEL_MODULES = (
 _COMPILER = ("numba", "llvmlite")
 
 
-def is_worth(rows: int) -> bool:
-    """Return True if a batch of this many rows should go through a kernel, and there is one."""
-    return rows >= WORTH_ROWS and is_available()
+def is_worth(rows: int, *, may_load: bool = True) -> bool:
+    """Return True if a batch of this many rows should go through a kernel, and there is one.
+
+    Without `may_load` only if kernels are loaded already: for what a message has several of, so
+    that a batch with too few messages does not load them by their number.
+    """
+    return rows >= WORTH_ROWS and (is_available() if may_load else is_loaded())
 
 
 def is_loaded() -> bool:

@@ -27,6 +27,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from broker_core.codec import layout
+from broker_core.jit import availability
 from broker_core.store.io.files import Failpoint
 from broker_core.store.recovery.tail_marker import TailMarker, TailState
 
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 MOST_PENDING_RECORDS = 4096
 MOST_PENDING_BYTES = 1 << 20
+_UNCOMPILED_RECORDS = 2000
+"""Records to dispatch at a time where no kernels are loaded: too few to load them, which takes as
+long as 100,000 records take without."""
 log = logging.getLogger(__name__)
 
 Placed = tuple[list[int], int, int]
@@ -54,11 +58,14 @@ class LogFirst:
         self._components: StoreComponents = session.components
         self._clock_ms = clock_ms
         self._ends: dict[QueueKey, int] = {}
+        self.changes = 0
+        """Grows whenever somebody has written anything else than quick appends of this session."""
         # The tail that the fields below speak of; another one was marked by somebody else.
         self._tail: TailMarker | None = None
         self._last_start = 0
         self._last_store_ms = 0
         self._records = 0
+        self._most_records = 0
         self._keys = 0
 
     def append(self, few: FewRecords, *, is_sync: bool) -> Placed | None:
@@ -68,14 +75,14 @@ class LogFirst:
         """
         session = self._session
         if session.tail is not self._tail:
-            self._begin()
+            self.begin()
         size = len(few.data)
         start = session.tail.end
-        room = self._components.log.file_bytes - start % self._components.log.file_bytes
-        is_first = room == self._components.log.file_bytes
-        if is_first or size + layout.BLANK_BYTES > room:
+        file_bytes = self._components.log.file_bytes
+        used = start % file_bytes
+        if not used or size + layout.BLANK_BYTES > file_bytes - used:
             return None
-        self._bound(len(few), size)
+        self._bound(len(few.sizes), size)
         queue_offsets = self._numbers(few.queues)
         if not self._claim(few, queue_offsets):
             return None
@@ -90,12 +97,19 @@ class LogFirst:
         self._tail = session.tail
         self._last_start = start + size - few.sizes[-1]
         self._last_store_ms = store_ms
-        self._records += len(few)
+        self._records += len(few.sizes)
         self._keys += few.keys
         return queue_offsets, start, store_ms
 
-    def _begin(self) -> None:
+    def look(self) -> int:
+        """Return `changes` as of now; in a turn that began without dispatching."""
+        if self._session.tail is not self._tail:
+            self.begin()
+        return self.changes
+
+    def begin(self) -> None:
         """Go on behind a marker that was not written here."""
+        self.changes += 1
         # Nothing that this session has not written can be pending, and what was is dispatched, or
         # queues and index would not tell where to go on.
         self._session.dispatch()
@@ -108,12 +122,14 @@ class LogFirst:
         self._tail = tail
         self._last_start, self._last_store_ms = tail.last_start, tail.last_store_ms
         self._records = self._keys = 0
+        is_compiled = availability.is_loaded()
+        self._most_records = MOST_PENDING_RECORDS if is_compiled else _UNCOMPILED_RECORDS
 
     def _bound(self, records: int, size: int) -> None:
         """Dispatch what is pending if with so much more it would be too much."""
         tail = self._session.tail
         size += tail.end - tail.dispatched_end
-        if self._records + records > MOST_PENDING_RECORDS or size > MOST_PENDING_BYTES:
+        if self._records + records > self._most_records or size > MOST_PENDING_BYTES:
             self._session.dispatch()
             self._note()
 
@@ -140,7 +156,7 @@ class LogFirst:
                 self._note()
         (end,) = self._session.queue_ends([queue])
         if self._session.tail is not self._tail:
-            self._begin()
+            self.begin()
         return end
 
     def _claim(self, few: FewRecords, queue_offsets: list[int]) -> bool:
@@ -161,13 +177,8 @@ class LogFirst:
         if tail.state is not TailState.PENDING:
             session.mark_unclosed()
         try:
-            session.mark(
-                TailState.PENDING,
-                log_end=start,
-                last_start=self._last_start,
-                last_store_ms=self._last_store_ms,
-                pending_end=end,
-                pending_crc=zlib.crc32(few.data),
+            session.mark_pending(
+                start, self._last_start, self._last_store_ms, end, zlib.crc32(few.data)
             )
             session.files.reach(Failpoint.MARKED_PENDING)
             self._components.log.write_behind(start, few.data)

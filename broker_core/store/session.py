@@ -75,6 +75,9 @@ from broker_core.store.recovery.tail_marker import (
 )
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
+    from broker_core.store.io.file_handles import OpenFile
     from broker_core.store.io.files import Files
     from broker_core.store.queue.writer import QueueKey
     from broker_core.store.settings import StoreSettings
@@ -104,6 +107,34 @@ class SessionOptions:
     lock_wait_s: float = DEFAULT_WAIT_S
     boot: bytes | None = None
     progress: Progress | None = None
+
+
+class Turn:
+    """A block of work under a store's lock; see StoreSession.turn.
+
+    A class, for a generator takes twice as long, and every single send has a turn.
+    """
+
+    __slots__ = ("_dispatches", "_doing", "_session")
+
+    def __init__(self, session: StoreSession, doing: str, *, dispatches: bool) -> None:
+        self._session = session
+        self._doing = doing
+        self._dispatches = dispatches
+
+    def __enter__(self) -> StoreComponents:
+        self._session.begin(self._doing, dispatches=self._dispatches)
+        return self._session.components
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._session.end()
+        if isinstance(error, OSError):
+            raise storage_error(error, self._doing, self._session.root) from error
 
 
 class StoreSession:
@@ -136,6 +167,7 @@ class StoreSession:
         # True if other processes wrote files that are not noted as dirty here.
         self._others_wrote = True
         self._checkpoint_path = root / CHECKPOINT_NAME
+        self._marker_file: OpenFile | None = None
         self._abort_path = root / ABORT_NAME
 
     @property
@@ -153,25 +185,31 @@ class StoreSession:
         """Where the log ends, the pending tail included; between turns as of the last one."""
         return self._tail.end
 
-    @contextlib.contextmanager
-    def turn(self, doing: str, *, dispatches: bool = True) -> Iterator[StoreComponents]:
+    def turn(self, doing: str, *, dispatches: bool = True) -> Turn:
         """Hold the lock over a block of work; turns nest. `doing` completes "Could not ...".
 
         What is pending is dispatched first; without `dispatches` it stays pending if it is this
         session's own: for a block that neither reads nor changes queues and index.
         """
-        with self._turns:
+        return Turn(self, doing, dispatches=dispatches)
+
+    def begin(self, doing: str, *, dispatches: bool) -> None:
+        """Begin a turn, or one within it; see `turn`."""
+        self._turns.acquire()
+        try:
             if self._depth == 0:
                 self._begin(doing, dispatches=dispatches)
             self._depth += 1
-            try:
-                yield self.components
-            except OSError as error:
-                raise storage_error(error, doing, self.root) from error
-            finally:
-                self._depth -= 1
-                if self._depth == 0 and not self._hold:
-                    self._lock.release()
+        except BaseException:
+            self._turns.release()
+            raise
+
+    def end(self) -> None:
+        """End what `begin` began."""
+        self._depth -= 1
+        if self._depth == 0 and not self._hold:
+            self._lock.release()
+        self._turns.release()
 
     @contextlib.contextmanager
     def beside(self, doing: str) -> Iterator[Files]:
@@ -206,14 +244,46 @@ class StoreSession:
             )
         )
 
+    def mark_pending(
+        self, log_end: int, last_start: int, last_store_ms: int, pending_end: int, crc: int
+    ) -> None:
+        """Write the marker of a quick append as `mark` would, but for its time.
+
+        Every single message has one.
+        """
+        tail = self._tail
+        self.write_marker(
+            TailMarker(
+                TailState.PENDING,
+                tail.generation + 1,
+                log_end,
+                last_start,
+                last_store_ms,
+                pending_end,
+                tail.durable_end,
+                tail.log_durable_end,
+                tail.index_name,
+                tail.index_header,
+                self._boot,
+                self._lock.modified_ns,
+                self._pid,
+                tail.dispatched_end,
+                crc,
+            )
+        )
+
     def write_marker(self, marker: TailMarker) -> None:
         """Write a marker that follows this turn's."""
         # Written without an fsync: the page cache survives the process, and after loss of power the
         # boot id differs, so the marker is not believed anyway.
         slot, at = marker.encode(), marker.slot_offset
-        self.components.handles.write(self._checkpoint_path, slot, at)
+        self._checkpoint().write(slot, at)
         self._page[at - PAGE_START : at - PAGE_START + len(slot)] = slot
         self._tail = marker
+
+    def note_change(self) -> None:
+        """Mark the store as it is, so that no other session takes the marker for its own."""
+        self.mark(self._tail.state)
 
     def mark_clean(self, log_end: int, last_start: int, last_store_ms: int) -> None:
         """Mark the store whole up to `log_end`, and all of it dispatched.
@@ -419,10 +489,15 @@ class StoreSession:
         if not self._has_finished or self._lock.modified_ns != self._tail.lock_modified_ns:
             return False
         try:
-            page = self.components.handles.read(self._checkpoint_path, PAGE_BYTES, PAGE_START)
+            page = self._checkpoint().read(PAGE_BYTES, PAGE_START)
         except FileNotFoundError:
             return False
         return page == self._page
+
+    def _checkpoint(self) -> OpenFile:
+        if self._marker_file is None:
+            self._marker_file = self.components.handles.file(self._checkpoint_path)
+        return self._marker_file
 
     def _recover(self, *, distrust_tail: bool = False) -> None:
         """Forget everything, plan recovery from the files, carry it out, mark the result."""

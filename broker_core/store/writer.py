@@ -220,15 +220,34 @@ class StoreWriter(Closing):
         offsets = result.queue_offsets.tolist()
         return offsets, int(result.physical_offsets[0]), result.store_timestamp_ms
 
-    def _append_few(self, few: FewRecords, *, is_sync: bool) -> Placed | None:
+    def look(self) -> int:
+        """Return the number of changes so far, to be called in a turn; see `append_unchanged`."""
+        return self._log_first.look()
+
+    def append_unchanged(self, few: FewRecords, changes: int) -> Placed | None:
+        """Append a few records as `append_few` does if nothing has changed; else None.
+
+        That is, if there were no changes but quick appends of this writer since `look` returned
+        `changes`: what was read of the store's configuration then still holds. None, too, if the
+        records must go the way of many.
+        """
+        return self._append_few(few, is_sync=self._is_sync(None), changes=changes)
+
+    def _append_few(
+        self, few: FewRecords, *, is_sync: bool, changes: int | None = None
+    ) -> Placed | None:
         """Append records the quick way; None if they must go the way of many."""
         session = self._session
         if self._settings.append_property_crc:
             return None
         with self.turn("append messages", dispatches=False):
-            if session.is_nested:
+            if session.is_nested or (changes is not None and changes != self._log_first.look()):
                 return None
             return self._log_first.append(few, is_sync=is_sync)
+
+    def note_change(self) -> None:
+        """Let all who write here look at the store's configuration again; in a turn, before it."""
+        self._session.note_change()
 
     def _is_sync(self, flush: str | None) -> bool:
         """Tell what a flush mode says, the store's if none is given; ConfigError for another."""

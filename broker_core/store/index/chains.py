@@ -83,7 +83,7 @@ class ChainedEntries:
 def chain(fields: EntryFields, table: SlotTable, slots: int, first: int) -> ChainedEntries:
     """Chain new entries `first`, `first` + 1, ... into a table of `slots` slots; write nothing."""
     count = len(fields[0])
-    if availability.is_worth(count):
+    if availability.is_worth(count, may_load=False):
         mapped = table.mapped(count)
         if mapped is not None:  # the kernel reads slots where they are mapped
             return chain_by_kernel(fields, mapped, first)

@@ -155,7 +155,7 @@ class IndexWriter:
         result; where there is none, `put` does both.
         """
         position = self.position
-        if not 0 < count <= self._room() or not availability.is_worth(count):
+        if not 0 < count <= self._room() or not availability.is_worth(count, may_load=False):
             return None
         table = self._table_of(self._path(position.name))
         return None if table.mapped(count) is None else partial(self._plan_put, position, table)

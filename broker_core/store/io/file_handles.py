@@ -40,6 +40,45 @@ class Dirty:
         self.created |= other.created
 
 
+class OpenFile:
+    """One file of a FileHandles, for those who read or write it again and again.
+
+    It is opened again if it was closed meanwhile. See the module.
+    """
+
+    __slots__ = ("_handles", "descriptor", "path")
+
+    def __init__(self, handles: FileHandles, path: Path, descriptor: int) -> None:
+        self._handles = handles
+        self.path = path
+        self.descriptor = descriptor
+        """Negative once the file is closed."""
+
+    def read(self, size: int, offset: int) -> bytes:
+        """Read exactly `size` bytes, fewer where the file ends; FileNotFoundError if missing."""
+        handles = self._handles
+        descriptor = self.descriptor if self.descriptor >= 0 else handles.open(self)
+        found = handles.files.pread(descriptor, size, offset)
+        if len(found) == size:
+            return found
+        return found + read_at(handles.files, descriptor, size - len(found), offset + len(found))
+
+    def write(self, data: Bytes, offset: int) -> None:
+        """Write all of `data`; FileNotFoundError if there is no such file."""
+        handles = self._handles
+        descriptor = self.descriptor if self.descriptor >= 0 else handles.open(self)
+        # Before the write: one that fails half-way has changed the file, too.
+        handles.note(self.path)
+        if type(data) is not bytes:
+            data = memoryview(data).cast("B")
+        size = len(data)
+        if size >= WORTH_RESERVING:
+            handles.files.reserve(descriptor, offset, size)
+        written = handles.files.pwrite(descriptor, data, offset)
+        if written != size:
+            write_at(handles.files, descriptor, memoryview(data)[written:], offset + written)
+
+
 class FileHandles:
     """Reads and writes by path. See the module.
 
@@ -50,22 +89,38 @@ class FileHandles:
     def __init__(self, files: Files, limit: int = 256) -> None:
         self.files = files
         self._limit = limit
-        self._open: OrderedDict[Path, int] = OrderedDict()
+        self._open: OrderedDict[Path, OpenFile] = OrderedDict()
         self._dirty = Dirty()
+
+    def file(self, path: Path) -> OpenFile:
+        """Return a file to read and write, opened; FileNotFoundError if there is none."""
+        found = self._open.get(path)
+        if found is None:
+            found = OpenFile(self, path, -1)
+            self.open(found)
+        else:
+            self._open.move_to_end(path)
+        return found
+
+    def open(self, file: OpenFile) -> int:
+        """Open a file that was closed, and return its descriptor."""
+        known = self._open.get(file.path)
+        if known is not None:  # others have opened it again
+            file.descriptor = -1
+            return known.descriptor
+        return self._keep(file, self.files.open(file.path))
+
+    def note(self, path: Path) -> None:
+        """Note that a file has bytes that are not known to be on disk."""
+        self._dirty.written.add(path)
 
     def read(self, path: Path, size: int, offset: int) -> bytes:
         """Read exactly `size` bytes, fewer where the file ends; FileNotFoundError if missing."""
-        return read_at(self.files, self._descriptor(path), size, offset)
+        return self.file(path).read(size, offset)
 
     def write(self, path: Path, data: Bytes, offset: int) -> None:
         """Write all of `data`; FileNotFoundError if there is no such file."""
-        descriptor = self._descriptor(path)
-        # Before the write: one that fails half-way has changed the file, too.
-        self._dirty.written.add(path)
-        size = len(data) if type(data) is bytes else memoryview(data).nbytes
-        if size >= WORTH_RESERVING:
-            self.files.reserve(descriptor, offset, size)
-        write_at(self.files, descriptor, data, offset)
+        self.file(path).write(data, offset)
 
     def reserve(self, path: Path, offset: int, size: int) -> bool:
         """Allocate disk blocks for bytes that the file has; False if the file system can't."""
@@ -80,7 +135,7 @@ class FileHandles:
     ) -> None:
         """Set the items at some indexes of a mapped file."""
         descriptor = self._descriptor(path)
-        self._dirty.written.add(path)
+        self.note(path)
         self.files.scatter(descriptor, shared, indexes, values)
 
     def zero(self, path: Path, start: int, stop: int) -> None:
@@ -97,7 +152,7 @@ class FileHandles:
         """
         make_directory(self.files, path.parent)
         self.delete(path)
-        descriptor = self._keep(path, self.files.open(path, create=True))
+        descriptor = self._keep(OpenFile(self, path, -1), self.files.open(path, create=True))
         self._dirty.created.add(path)
         self._dirty.written.add(path)
         try:
@@ -152,9 +207,9 @@ class FileHandles:
 
     def drop(self, path: Path) -> None:
         """Close one file, if it is open."""
-        descriptor = self._open.pop(path, None)
-        if descriptor is not None:
-            self.files.close(descriptor)
+        found = self._open.pop(path, None)
+        if found is not None:
+            self._close(found)
 
     def fsync(self, path: Path) -> None:
         """Make one file's bytes durable now, but not its name."""
@@ -173,19 +228,20 @@ class FileHandles:
     def close_all(self) -> None:
         """Close every file; the note of dirty files stays."""
         while self._open:
-            _, descriptor = self._open.popitem()
-            self.files.close(descriptor)
+            _, file = self._open.popitem()
+            self._close(file)
 
     def _descriptor(self, path: Path) -> int:
-        descriptor = self._open.get(path)
-        if descriptor is None:
-            return self._keep(path, self.files.open(path))
-        self._open.move_to_end(path)
-        return descriptor
+        return self.file(path).descriptor
 
-    def _keep(self, path: Path, descriptor: int) -> int:
+    def _keep(self, file: OpenFile, descriptor: int) -> int:
         while len(self._open) >= self._limit:
             _, oldest = self._open.popitem(last=False)
-            self.files.close(oldest)
-        self._open[path] = descriptor
+            self._close(oldest)
+        file.descriptor = descriptor
+        self._open[file.path] = file
         return descriptor
+
+    def _close(self, file: OpenFile) -> None:
+        descriptor, file.descriptor = file.descriptor, -1
+        self.files.close(descriptor)

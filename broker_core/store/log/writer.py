@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.encode import EncodedRecords
-    from broker_core.store.io.file_handles import FileHandles
+    from broker_core.store.io.file_handles import FileHandles, OpenFile
     from broker_core.store.io.files import Bytes
 
 _BLANK = struct.Struct(">iI")
@@ -104,7 +104,8 @@ class LogWriter:
         self._directories = tuple(directories)
         self._handles = handles
         self._reach = handles.files.reach
-        self._last = -1, Path()
+        self._last_base = -1
+        self._last_file: OpenFile | None = None
         self.file_bytes = file_bytes
 
     def write(self, batch: Sequence[EncodedRecords], placement: Placement) -> None:
@@ -127,9 +128,9 @@ class LogWriter:
     def write_behind(self, physical_offset: int, data: Bytes) -> None:
         """Write records behind those that a segment has, in one go."""
         base = physical_offset - physical_offset % self.file_bytes
-        if self._last[0] != base:
-            self._last = base, self.path_of(base)
-        self._handles.write(self._last[1], data, physical_offset - base)
+        if self._last_file is None or self._last_base != base:
+            self._last_base, self._last_file = base, self._handles.file(self.path_of(base))
+        self._last_file.write(data, physical_offset - base)
 
     def fsync(self, start: int, end: int) -> None:
         """Make the log durable from `start` to `end`, other writers' records included.
