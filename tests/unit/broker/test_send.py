@@ -9,7 +9,7 @@ import pytest
 
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.catalog import Catalog
-from broker_core.errors import RequestError, TopicNotFoundError
+from broker_core.errors import IllegalMessageError, RequestError, TopicNotFoundError
 from broker_core.store.writer import StoreWriter
 from tests.kit import stores
 
@@ -96,6 +96,20 @@ def test_a_neighbour_that_only_sends_is_numbered_behind(
     ]
 
     assert sent == list(range(sent[0], sent[0] + 6))
+
+
+def test_queues_are_added_behind_a_sender_with_nothing_pending(
+    broker: EmbeddedBroker, neighbour: EmbeddedBroker
+) -> None:
+    """Nobody dispatches for it, which would be another way to learn of the change."""
+    broker.writer.flush()
+    with pytest.raises(IllegalMessageError):
+        broker.send("orders", b"")  # it has looked at the topic now
+    neighbour.add_queues("orders", 4)
+
+    queues = {broker.send("orders", b"x").queue_id for _ in range(4)}
+
+    assert queues == {0, 1, 2, 3}
 
 
 def test_a_change_is_marked_before_it_is_made(
