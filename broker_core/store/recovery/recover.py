@@ -79,8 +79,10 @@ def _rebuild_index(plan: RecoveryPlan, index: IndexPlan, components: StoreCompon
     skip = index.skip if is_whole else 0
     if start >= plan.log_end:
         return
-    # Unverified: planning has checked what follows its scan's start, what precedes is flushed.
-    scan = LogScan(components.read_log(), components.settings, start, verify=False)
+    # Unverified: planning has checked what follows its scan's start, what precedes is flushed. Not
+    # beyond the end: whole records of an append that does not count may lie there, cut last.
+    log, end = components.read_log(), plan.log_end
+    scan = LogScan(log, components.settings, start, verify=False, stop=end)
     for requests in scan.batches():
         # An Apache broker may have indexed its last record twice: count no further than its keys.
         first = int(np.searchsorted(requests.index_rows, 1))
