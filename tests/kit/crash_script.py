@@ -68,7 +68,7 @@ class Life:
         return found
 
 
-def options(boot: bytes = BOOT) -> SessionOptions:
+def options(boot: bytes | None = BOOT) -> SessionOptions:
     return SessionOptions(clock_ms=ticking(), lock_wait_s=10, boot=boot)
 
 
@@ -135,21 +135,30 @@ def append(store: StoreWriter, life: Life, topic: str, count: int, flush: str) -
         life.durable = life.acknowledged
 
 
-def verify_after_death(root: Path, life: Life, scratch: Path) -> None:
+def verify_after_death(
+    root: Path,
+    life: Life,
+    scratch: Path,
+    *,
+    settings: StoreSettings = GIVEN,
+    boot: bytes | None = BOOT,
+) -> None:
     """The process died: every batch is there as a whole or not at all, acknowledged ones are."""
-    store = StoreWriter.open(root, GIVEN, create=True, files=QuickFiles(), options=options())
-    found = view(root, GIVEN)
+    store = StoreWriter.open(root, settings, create=True, files=QuickFiles(), options=options(boot))
+    found = view(root, settings)
     whole = [life.possible(count) for count in range(life.acknowledged, len(life.attempted) + 1)]
     assert found in whole
     _verify_goes_on(store, root, found, scratch)
 
 
-def verify_after_power_loss(root: Path, life: Life, scratch: Path) -> None:
+def verify_after_power_loss(
+    root: Path, life: Life, scratch: Path, *, settings: StoreSettings = GIVEN
+) -> None:
     """The machine died: what was durable is there, and no more than a first part of the rest."""
     store = StoreWriter.open(
-        root, GIVEN, create=True, files=QuickFiles(), options=options(NEXT_BOOT)
+        root, settings, create=True, files=QuickFiles(), options=options(NEXT_BOOT)
     )
-    found = view(root, GIVEN)
+    found = view(root, settings)
     low, high = life.possible(life.durable), life.possible(len(life.attempted))
     for queue, bodies in low.items():
         assert found.get(queue, [])[: len(bodies)] == bodies
@@ -160,15 +169,15 @@ def verify_after_power_loss(root: Path, life: Life, scratch: Path) -> None:
 
 def _verify_goes_on(store: StoreWriter, root: Path, found: View, scratch: Path) -> None:
     """The store is whole, takes another batch, and is whole after that too."""
-    problems = check(root, GIVEN)
+    problems = check(root, store.settings)
     assert problems == []
-    assert index_bytes(root) == rebuilt_index(root, scratch / "first", TINY)
+    assert index_bytes(root) == rebuilt_index(root, scratch / "first", store.settings)
     store.append(batch(["last"], topic="A", queues=1))
     store.close()
-    after = view(root, GIVEN)
+    after = view(root, store.settings)
     assert after == found | {("A", 0): [*found.get(("A", 0), []), b"last"]}
-    assert check(root, GIVEN) == []
-    assert index_bytes(root) == rebuilt_index(root, scratch / "second", TINY)
+    assert check(root, store.settings) == []
+    assert index_bytes(root) == rebuilt_index(root, scratch / "second", store.settings)
 
 
 def chance(*seeds: object) -> random.Random:

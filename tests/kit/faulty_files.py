@@ -44,6 +44,8 @@ class Fault(Enum):
     FAIL_ONCE = "the call fails"
     FULL = "the disk is full from here on: every call that needs space fails"
     SHORT = "a write takes only some of its bytes, as it may"
+    HALF = "a write takes only some of its bytes, and the call for the others fails"
+    BROKEN = "the disk is broken from here on: every call fails"
 
 
 @dataclass(frozen=True)
@@ -120,11 +122,13 @@ class FaultyFiles(OsFiles):
         if self._fault is Fault.FULL and self._at and self.calls >= self._at and needs_space:
             self.has_failed = True
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self._fault is Fault.BROKEN and 0 < self._at < self.calls:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         if self.calls != self._at:
             return False
         if self._fault is Fault.DIE_BEFORE:
             self._die()
-        if self._fault is Fault.FAIL_ONCE:
+        if self._fault in (Fault.FAIL_ONCE, Fault.BROKEN):
             self.has_failed = True
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return self._fault in (Fault.DIE_AFTER, Fault.DIE_TORN)
@@ -162,8 +166,10 @@ class FaultyFiles(OsFiles):
         needs_space = not before.strip(b"\0") and bool(bytes(data).strip(b"\0"))
         is_last = self._strike(needs_space=needs_space)
         is_short = is_last and self._fault is Fault.DIE_TORN
-        if self._fault is Fault.SHORT and self.calls == self._at:
-            is_short = True
+        if self._fault in (Fault.SHORT, Fault.HALF) and self.calls == self._at:
+            is_short = len(data) > 1
+            if self._fault is Fault.HALF and is_short:
+                self._fault, self._at = Fault.FAIL_ONCE, self.calls + 1
         written = bytes(data[: max(1, len(data) // 2)] if is_short else data)
         count = super().pwrite(descriptor, written, offset)
         path = self._open[descriptor]
