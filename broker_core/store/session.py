@@ -322,11 +322,12 @@ class StoreSession:
                 self.components.dispatcher.dispatch(requests)
             self._require_end(scan, tail.end)
             self.files.reach(Failpoint.PENDING_DISPATCHED)
+            self.mark_clean(scan.end, scan.last_start, scan.last_store_ms)
         except BaseException:
-            # Queues and index may have part of it: recovery knows how to begin again.
+            # Queues and index may have part of it, or all and the marker does not say so: to do it
+            # again would put the keys in twice. Recovery knows how to begin again.
             self.distrust_memory()
             raise
-        self.mark_clean(scan.end, scan.last_start, scan.last_store_ms)
         self.files.reach(Failpoint.MARKED_CLEAN)
 
     def _require_end(self, scan: LogScan, end: int) -> None:
