@@ -4,8 +4,8 @@
 At a chosen one it does what its `Fault` says. It also remembers all that is not durable yet, by the
 strictest reading of the rules: bytes and length of a file until its fsync, names in a directory
 until that directory's. `lose_power` then makes the files what a disk may hold after power was lost:
-of the bytes any part, in any order; of names and lengths, which file systems keep in a journal, any
-first part.
+of each sector what it held at any time since, whatever others hold; of names and lengths, which
+file systems keep in a journal, any first part.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Change:
     """Something that is not durable: how to take it back, how to do it again, what makes it last.
 
     `file` is what an fsync of that file makes durable, `directory` what one of that directory
-    does; one of the two is set. Those that are journaled happen in order or not at all.
+    does; one of the two is set. Those that are journaled happen in order or not at all, and so do
+    those of one `sector` of a file.
     """
 
     undo: Callable[[], None]
@@ -61,6 +62,7 @@ class Change:
     file: Path | None = None
     directory: Path | None = None
     is_journaled: bool = False
+    sector: int = 0
 
 
 class FaultyFiles(OsFiles):
@@ -100,6 +102,10 @@ class FaultyFiles(OsFiles):
     def heal(self) -> None:
         """Let nothing go wrong from here on."""
         self._at = 0
+
+    def strike(self, fault: Fault, after: int) -> None:
+        """Let something go wrong at the n-th call from here on."""
+        self._fault, self._at = fault, self.calls + after
 
     def abandon(self) -> None:
         """Close what a dead process had open; its lock goes with it."""
@@ -210,6 +216,7 @@ class FaultyFiles(OsFiles):
                 lambda: _put(path, before.ljust(len(after), b"\0"), offset),
                 lambda: _put(path, after, offset, may_grow=is_growing),
                 file=path,
+                sector=offset // SECTOR,
             )
         )
 
@@ -313,10 +320,17 @@ class FaultyFiles(OsFiles):
         journal = [change for change in self._changes if change.is_journaled]
         kept = set(map(id, journal[: chance.randint(0, len(journal))]))
         odds = chance.choice([0.0, 0.1, 0.5, 0.9, 1.0])
+        old_sectors: set[tuple[Path | None, int]] = set()
         for change in self._changes:
-            is_lucky = not change.is_journaled and chance.random() < odds
-            if is_lucky or id(change) in kept:
+            if change.is_journaled:
+                if id(change) in kept:
+                    change.redo()
+                continue
+            sector = change.file, change.sector
+            if sector not in old_sectors and chance.random() < odds:
                 change.redo()
+            else:
+                old_sectors.add(sector)
         self._changes.clear()
 
 

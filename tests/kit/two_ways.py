@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -155,13 +156,14 @@ def insist(root: Path, files: FaultyFiles, life: Life) -> int:
             if life.attempted:
                 assert view(root, ROOMY) == life.possible(before)
             files.heal()
-            return work()
+            done = work()
+            assert view(root, ROOMY) == life.possible(len(life.attempted))
+            return done
 
     store = attempt(lambda: open_store(root, files))
     assert store is not None
     for step in SCRIPT:
-        attempt(lambda step=step: take(store, life, step))
-        assert view(root, ROOMY) == life.possible(life.acknowledged)
+        attempt(partial(take, store, life, step))
     attempt(store.close)
     return failures
 
