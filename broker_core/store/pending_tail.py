@@ -72,6 +72,8 @@ class PendingTail:
         self.queues: Mapping[QueueKey, QueuePlan] = _NO_QUEUES
         """What lies behind the entries of each queue's files."""
         self.start = self.end = 0
+        self.log_end: int | None = None
+        """Where the log ends, behind which bytes do not count; None where no marker tells."""
         self._hashes: list[NDArray[np.int32]] = []
         self._offsets: list[NDArray[np.int64]] = []
 
@@ -91,6 +93,7 @@ class PendingTail:
             page = self._read_page()
         # Damaged, or not as the marker says: recovery has to look (recovery/inspect.py).
         self._page, self._is_whole, self.is_lost = page, True, True
+        self.log_end = None
         self._clear(0)
         return True
 
@@ -115,6 +118,7 @@ class PendingTail:
     def _follow(self, tail: TailMarker | None) -> bool:
         """Read what a marker calls pending; False if it is not there any more, or not yet."""
         self._is_whole = True
+        self.log_end = None
         if tail is None or not tail.has_pending or not self._is_believable(tail):
             self._clear(0 if tail is None else tail.log_end)
             return True
@@ -127,6 +131,7 @@ class PendingTail:
         if tail.dispatched_end != self.start or end < self.end:
             self._clear(tail.dispatched_end)
         if end == self.end:
+            self.log_end = end
             return True
         scan = LogScan(self._log, self._settings, self.end, verify=False, stop=end)
         found = list(scan.batches())
@@ -134,7 +139,7 @@ class PendingTail:
             return False
         for requests in found:
             self._add(requests)
-        self.end = end
+        self.log_end = self.end = end
         return True
 
     def _is_believable(self, tail: TailMarker) -> bool:

@@ -333,6 +333,9 @@ class StoreReader:
         wanted = record.physical_offset
         if has_entry(self.root, record):
             return True
+        end = self._told_end()
+        if end is not None and wanted >= end:
+            return False
         found = self.log.locate(wanted)
         for stretch in self.log.walk(found[0].base) if found else ():
             if stretch.end > wanted or stretch.stop_reason != "more":
@@ -342,16 +345,21 @@ class StoreReader:
     def log_range(self) -> tuple[int, int]:
         """Return (min, max) of the commit log: its first byte, and the end of its last record."""
         self.refresh()
-        if self.recovery is not None:
-            return self.log.start, self.recovery.log_end
-        pending = self.pending
-        if pending.end > pending.start:
-            return self.log.start, pending.end
+        told = self._told_end()
+        if told is not None:
+            return self.log.start, told
         # Only what lies behind the queues' newest records must be walked.
         end = max(self.log.start, self._reached())
         for stretch in self.log.walk(end):
             end = stretch.next_offset
         return self.log.start, end
+
+    def _told_end(self) -> int | None:
+        """Return where recovery or a pending tail ends the log; None if only a look at it tells.
+
+        What lies behind that is part of an append that does not count.
+        """
+        return self.recovery.log_end if self.recovery else self.pending.log_end
 
     def _reached(self) -> int:
         """Return the physical offset up to which some consume queue vouches for the log."""
@@ -366,15 +374,12 @@ class StoreReader:
         self.refresh()
         if self.state.damage is not None:
             raise self.state.damage
-        end = self.recovery.log_end if self.recovery else self.log.capacity
         from broker_core.store.log.scan import LogScan
 
-        scan = LogScan(self.log, self.settings, self.log.start, verify=False)
-        for requests in scan.batches():
-            if int(requests.physical_offsets[0]) >= end:
-                return
-            yield requests
-        if self.recovery is None and scan.end < self._reached():
+        end = self._told_end()
+        scan = LogScan(self.log, self.settings, self.log.start, verify=False, stop=end)
+        yield from scan.batches()
+        if self.recovery is None and scan.end < (self._reached() if end is None else end):
             message = (
                 f"The commit log in {self.root} breaks off at physical offset {scan.end}: "
                 f"{scan.ending or 'nothing is written there'}. Run `rocketmq-broker check` on the "
@@ -435,7 +440,12 @@ class StoreReader:
             from broker_core.store.index.view import IndexView
 
             self._index = IndexView(
-                self.root, self.log, self.settings, self.recovery, self._pending.keys_under
+                self.root,
+                self.log,
+                self.settings,
+                self.recovery,
+                self._pending.keys_under,
+                self._told_end,
             )
         return self._index
 

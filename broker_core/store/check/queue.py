@@ -24,13 +24,17 @@ _FIRST_TAG = -(1 << 31)
 
 
 class QueueCheck:
-    """One queue under examination. `log_start` is where the commit log begins."""
+    """One queue under examination. `log_start` is where the commit log begins.
 
-    def __init__(self, directory: Path, log_start: int) -> None:
+    Records from `pending` on, if given, need no entry yet.
+    """
+
+    def __init__(self, directory: Path, log_start: int, pending: int | None = None) -> None:
         self._queue = ConsumeQueue(directory)
         self._first = self._queue.first
         self._end, self._after_gap = self._written_range()
         self._log_start = log_start
+        self._pending = pending
         self._claimed = 0
         self._missing: str | None = None
         self._first_live = self._first_live_offset()
@@ -52,6 +56,8 @@ class QueueCheck:
             lost[: len(found)] = ~same
             # Older records than any entry are those of a topic that was deleted.
             lost &= wanted["physical_offset"] >= self._first_live
+            if self._pending is not None:
+                lost &= wanted["physical_offset"] < self._pending
             if lost.any() and self._missing is None:
                 row = int(lost.argmax())
                 self._missing = (

@@ -4,6 +4,10 @@ Looks at every record with its checksum, at how records and segments follow each
 consume-queue entry against its record (queue.py), at every index entry and chain (index.py), at the
 checkpoint and the configuration files, and whether recovery has work to do. One pass over the log,
 vectorised, so a large store takes as long as reading it.
+
+A pending tail (store/log_first.py) is no problem: its records may lack entries and keys, the others
+may not. An append at its end that does not count is one, and so is a dispatch that was broken off
+in the index.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from broker_core.store import config_files
 from broker_core.store.check.index import IndexCheck
 from broker_core.store.check.queue import QueueCheck
 from broker_core.store.format_check import batch_topics, require_store
-from broker_core.store.index.file import list_index_files
+from broker_core.store.index.file import IndexHeader, list_index_files, read_header
 from broker_core.store.log.commit_log import CommitLog
 from broker_core.store.log.scan import LogScan
 from broker_core.store.queue.consume_queue import list_queues
@@ -30,6 +34,7 @@ from broker_core.store.settings import StoreSettings
 if TYPE_CHECKING:
     from broker_core.codec.dispatch_request import DispatchRequests
     from broker_core.store.queue.writer import QueueKey
+    from broker_core.store.recovery.tail_marker import TailMarker
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,9 @@ class _Check:
         self._progress = progress
         self._log = CommitLog(*settings.commit_log_directories(root))
         self._unopened: list[Problem] = []
+        # The marker of a pending tail whose end is behind the records that count.
+        self._pending: TailMarker | None = None
+        self._log_end: int | None = None
 
     def problems(self) -> Iterator[Problem]:
         """Yield everything that is wrong, the log first."""
@@ -84,7 +92,7 @@ class _Check:
         yield from self._unopened
         for index in indexes:
             yield from (Problem(str(index.path), what) for what in index.structure())
-        scan = LogScan(self._log, self._settings, self._log.start)
+        scan = LogScan(self._log, self._settings, self._log.start, stop=self._log_end)
         for requests in scan.batches():
             self._compare_queues(requests, queues)
             for index in indexes:
@@ -113,6 +121,14 @@ class _Check:
         planned = plan(self._root, self._settings)
         if planned.kind is RecoveryKind.NONE:
             return
+        tail = planned.tail
+        if tail is not None and tail.has_pending:
+            self._pending, self._log_end = tail, planned.log_end
+            if planned.log_end < tail.pending_end:
+                yield self._died(RecoveryKind.TAKE_BACK, planned.log_end)
+            if self._is_index_ahead(tail):
+                yield self._died(RecoveryKind.FINISH, tail.dispatched_end)
+            return
         for (topic, queue_id), change in sorted(planned.queues.items()):
             yield Problem(
                 f"queue {topic}/{queue_id}",
@@ -120,11 +136,23 @@ class _Check:
                 "store for writing to recover it",
             )
         if planned.kind in (RecoveryKind.TAKE_BACK, RecoveryKind.UNDO, RecoveryKind.FINISH):
-            yield Problem(
-                str(self._root),
-                f"a writer died; recovery will {planned.kind.value} at physical offset "
-                f"{planned.scan_start}: open the store for writing to recover it",
-            )
+            yield self._died(planned.kind, planned.scan_start)
+
+    def _died(self, kind: RecoveryKind, physical_offset: int) -> Problem:
+        return Problem(
+            str(self._root),
+            f"a writer died; recovery will {kind.value} at physical offset {physical_offset}: open "
+            "the store for writing to recover it",
+        )
+
+    def _is_index_ahead(self, tail: TailMarker) -> bool:
+        """Tell whether the index has other entries than a marker says: a dispatch broke off."""
+        if not self._settings.index_enabled:
+            return False
+        paths = list_index_files(self._root / "index")
+        newest = int(paths[-1].name) if paths else 0
+        header = read_header(paths[-1]) if paths else IndexHeader()
+        return (newest, header) != (tail.index_name, IndexHeader.decode(tail.index_header))
 
     def _gaps(self) -> Iterator[Problem]:
         for segment, following in pairwise(self._log.segments):
@@ -136,7 +164,8 @@ class _Check:
         for topic, queue_id in list_queues(self._root / "consumequeue"):
             directory = self._root / "consumequeue" / topic / str(queue_id)
             try:
-                yield (topic, queue_id), QueueCheck(directory, self._log.start)
+                pending = self._pending.dispatched_end if self._pending else None
+                yield (topic, queue_id), QueueCheck(directory, self._log.start, pending)
             except BrokerError as error:
                 self._unopened.append(Problem(f"queue {topic}/{queue_id}", str(error)))
 

@@ -42,7 +42,7 @@ class IndexView:
     """All index files of a store. Not thread-safe.
 
     `recovery` is the plan for a store that was left unclean. `pending` yields the candidates under
-    a hash that no file has yet.
+    a hash that no file has yet. `told_end` returns where the log ends, if that is told.
     """
 
     def __init__(
@@ -52,11 +52,13 @@ class IndexView:
         settings: StoreSettings,
         recovery: RecoveryPlan | None = None,
         pending: Callable[[int], Iterator[int]] = lambda _wanted: iter(()),
+        told_end: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._directory = root / "index"
         self._log = log
         self._recovery = recovery
         self._pending = pending
+        self._told_end = told_end
         self._rebuilt: _RebuiltIndex | None = None
         self._slots: dict[int, int] = {}
         if {"maxHashSlotNum", "maxIndexNum"} <= settings.given:
@@ -86,13 +88,14 @@ class IndexView:
 
     def _unindexed(self, files: list[IndexFile], wanted: int) -> Iterator[int]:
         """Yield candidates from the parts of the log that no file covers."""
-        at = self._log.start
+        at, told = self._log.start, self._told_end()
         for header in [file.header for file in files if not file.is_empty]:
             if header.begin_physical_offset > at:
                 gap = _RebuiltIndex(self._log, at, header.begin_physical_offset)
                 yield from gap.lookup(wanted)
             at = max(at, header.end_physical_offset)
-        yield from _RebuiltIndex(self._log, at, self._log.capacity).lookup(wanted)
+        end = self._log.capacity if told is None else told
+        yield from _RebuiltIndex(self._log, at, end).lookup(wanted)
 
     def _indexed(self, files: list[IndexFile], wanted: int) -> Iterator[int]:
         """Yield candidates from the files, newest first, and from what replaces unusable ones."""
