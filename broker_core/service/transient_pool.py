@@ -46,6 +46,8 @@ from broker_core.types import AppendResult
 if TYPE_CHECKING:
     from broker_core.codec.dispatch_request import DispatchRequests
     from broker_core.codec.message_batch import MessageBatch
+    from broker_core.store.few_records import FewRecords
+    from broker_core.store.log_first import Placed
     from broker_core.store.queue.writer import QueueKey
 
 log = logging.getLogger(__name__)
@@ -179,6 +181,12 @@ class PooledWriter(NotifyingWriter):
         with self.turn("append messages"):
             self.commit()
             return super().append(messages, flush=flush, guard=guard)
+
+    def append_few(self, few: FewRecords, *, flush: str | None = None) -> Placed:
+        """Commit, then append a few records to the log itself."""
+        # In a turn around it, so they go the way of many, which announces them as well.
+        with self.turn("append messages"):
+            return super().append_few(few, flush=flush)
 
     def delete_queues(self, topic: str) -> None:
         """Commit, then remove a topic's consume queues."""
