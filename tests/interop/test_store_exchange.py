@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,12 @@ import pytest
 
 from broker_core import open_broker
 from broker_core.errors import StoreLockedError
+from tests.interop.kit import peers
 from tests.interop.kit.clients import Query, dump, produce
 from tests.interop.kit.ours import check_ours, dump_ours, used_topics, write_variety
 from tests.interop.kit.servers import Broker, NameServer
 from tests.kit.fixtures import SIZES
+from tests.kit.pending import pending_records
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -82,6 +86,52 @@ def test_apache_recovers_a_store_that_we_did_not_close(
     assert used_topics(theirs["topics"]) == ours
     assert sum(len(queue["messages"]) for queue in ours["ours-four"]["queues"].values()) == 150
     assert len(theirs["queries"]["byKey"][0]["msgIds"]) == 1
+
+
+# Sends what is dispatched by a flush, then what stays pending; then it is killed, or ends in order.
+_SENDER = """
+import os, signal, sys
+from broker_core import open_broker
+from tests.kit.batches import batch, named
+from tests.kit.fixtures import SIZES
+
+with open_broker(f"file:{sys.argv[1]}", mode="rw", create=True, config=SIZES) as broker:
+    broker.create_topic("ours-four", queues=4)
+    for number in range(80):
+        if number == 40:
+            broker.writer.flush()
+        broker.send("ours-four", b"%d" % number, tags="T", keys=[f"k{number}", "all"])
+    broker.append(batch(named(8), topic="ours-four", queues=4))
+    if sys.argv[2] == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+@pytest.mark.parametrize("end", ["killed", "closed"])
+def test_apache_serves_what_was_sent_one_by_one(
+    name_server: NameServer, tmp_path: Path, version: str, end: str
+) -> None:
+    store = tmp_path / "store"
+    command = [sys.executable, "-c", _SENDER, str(store), end]
+    ended = subprocess.run(command, cwd=peers.ROOT, check=False, timeout=60)
+    assert (ended.returncode == 0) == (end == "closed")
+    assert pending_records(store) == (0 if end == "closed" else 48)
+    ours = used_topics(dump_ours(store))
+    queries = [Query("key", "ours-four", key) for key in ("k3", "k79", "key-7")]
+
+    with Broker(store, name_server, tmp_path, SIZES, version=version) as broker:
+        theirs = served(broker, queries)
+        sent = produce(broker, 1, "plain:ours-four:4:20")
+        broker.kill()
+
+    assert used_topics(theirs["topics"]) == ours
+    assert sum(len(queue["messages"]) for queue in ours["ours-four"]["queues"].values()) == 88
+    assert [len(answer["msgIds"]) for answer in theirs["queries"]["byKey"]] == [1, 1, 1]
+    # And we go on behind what it wrote.
+    with open_broker(f"file:{store}", mode="rw", config=SIZES) as back:
+        back.send("ours-four", b"back")
+        assert sum(last for _, last in back.offsets("ours-four").values()) == 89 + len(sent)
 
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])

@@ -55,7 +55,7 @@ def few(writer: StoreWriter, bodies: Sequence[str], *, topic: str = "T", first: 
 
 
 def tear(root: Path) -> None:
-    """Take the last bytes of the last append away, as a kill in the middle of its write does."""
+    """Take half of the last append away, as a kill in the middle of its write does."""
     tail = marker(root)
     assert tail.pending_end > tail.log_end, "the last append was not a quick one"
     path = next(
@@ -64,5 +64,6 @@ def tear(root: Path) -> None:
         if segment.base < tail.pending_end <= segment.end
     )
     with path.open("r+b") as file:
-        file.seek(tail.pending_end % path.stat().st_size - 8)
-        file.write(bytes(8))
+        lost = (tail.pending_end - tail.log_end) // 2
+        file.seek((tail.pending_end - lost) % path.stat().st_size)
+        file.write(bytes(lost))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from broker_core import LocalTransactionState, SqlFilter, TopicNotFoundError
 from broker_core.broker.admission.records import admit
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.codec.property_names import HALF_TOPIC, OP_TOPIC
-from broker_core.filter.pipeline import MessageFilter, Pipeline
+from broker_core.filter.pipeline import MessageFilter
 from broker_core.filter.registered import load_registered, registration_of
 from broker_core.service.transient_pool import PooledWriter
 from broker_core.store.check.store import check
@@ -28,8 +28,9 @@ from tests.kit.stores import open_r, open_rw
 from tests.kit.transactions import FILE_BYTES, ManualClock, open_store, prepare, visible
 from tests.unit.broker.test_pending_tail import ALL, LOOKS, PENDING, fill, opened
 from tests.unit.service.test_group_commit import records as client_records
-from tests.unit.service.test_transient_pool import open_pool, send as send_to_pool
 from tests.unit.service.test_transient_pool import bodies as bodies_of_pool
+from tests.unit.service.test_transient_pool import open_pool
+from tests.unit.service.test_transient_pool import send as send_to_pool
 
 
 @pytest.fixture

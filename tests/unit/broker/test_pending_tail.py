@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from broker_core import QueueRef, SqlFilter
+from broker_core import SqlFilter
 from broker_core.broker.broker import EmbeddedBroker
 from broker_core.broker.dump import Dump
 from broker_core.broker.topics import PERM_DEFAULT
@@ -150,7 +150,7 @@ def store(
 
 def bodies(broker: EmbeddedBroker, **filters: str) -> list[bytes]:
     found = [broker.read("t", queue_id, **filters)["body"].to_pylist() for queue_id in range(2)]
-    return sorted(sum(found, []))
+    return sorted(body for queue in found for body in queue)
 
 
 def newest(broker: EmbeddedBroker) -> Record:
