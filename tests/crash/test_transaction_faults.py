@@ -14,7 +14,7 @@ from tests.kit.transaction_script import SEQUELS, Memory, begin, verify, write_b
 
 DEATHS = [Fault.DIE_BEFORE, Fault.DIE_AFTER, Fault.DIE_TORN]
 ANOTHER_BOOT = b"the next morning"
-CALLS = 170
+CALLS = 230
 """At least as many calls as the script makes; a test holds this number to the truth."""
 
 
@@ -56,14 +56,14 @@ def test_the_script_makes_no_more_calls_than_the_tests_stop_at(begun: Path, tmp_
     assert CALLS - 40 < files.calls <= CALLS
 
 
-@pytest.mark.parametrize("at", range(1, CALLS, 11))
+@pytest.mark.parametrize("at", range(1, CALLS, 15))
 def test_a_writer_that_dies_leaves_its_batch_to_be_written_once(
     at: int, begun: Path, tmp_path: Path
 ) -> None:
     check_death(DEATHS[at % 3], at, begun, tmp_path / "store")
 
 
-@pytest.mark.parametrize("at", range(2, CALLS, 13))
+@pytest.mark.parametrize("at", range(2, CALLS, 17))
 def test_a_writer_that_loses_power_leaves_its_batch_to_be_written_once(
     at: int, begun: Path, tmp_path: Path
 ) -> None:
