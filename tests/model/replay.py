@@ -6,8 +6,9 @@ store serves many. Each call is made by a process of its own (a fresh `Transacti
 a half message and one half message an append, as in the model. A process that dies does so in its
 n-th append; one that pauses is a thread that waits there, or in the middle of a round.
 
-After each step the answer, the rows that are visible, and the lengths of the half queue and of the
-journal must be the model's.
+Before each step a message of no interest is sent singly: it is in the log and not dispatched when
+the step begins. After each step the answer, the rows that are visible, and the lengths of the half
+queue and of the journal must be the model's.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ from broker_core.types import (
     Prepared,
     Receipt,
 )
+from tests.kit import batches
+from tests.kit.pending import pending_records
 from tests.kit.transactions import (
     FILE_BYTES,
     SMALL_FILES,
@@ -82,7 +85,7 @@ CONFIG = {
     "fileReservedTime": 2,
 }
 NAMES = ("", "alice", "mallory")
-TOPIC, FILLER, GROUP = "t", "filler", "g"
+TOPIC, FILLER, NOISE, GROUP = "t", "filler", "noise", "g"
 
 ANSWERS: dict[type[Exception], str] = {
     IllegalTransitionError: "illegal",
@@ -177,12 +180,14 @@ class World:
         self.broker = EmbeddedBroker(str(path), reader, writer, clock_ms=self.clock)
         self.broker.create_topic(TOPIC, queues=1)
         self.broker.create_topic(FILLER, queues=1)
+        self.broker.create_topic(NOISE, queues=1)
         self.broker.transactions.check_back()  # makes the topics of the broker's own
         self._append: Callable[..., Any] = writer.append
         writer.append = self._hooked  # type: ignore[method-assign]  # processes end and pause here
         self._mortal: tuple[int, int] | None = None
         self._episodes = 0
         self._bodies = 0
+        self.steps_with_pending = self.steps = 0
         self._begin()
 
     def close(self) -> None:
@@ -283,6 +288,7 @@ class World:
 
     def _do(self, action: Action) -> str:
         """Do an action and return the answer in the model's words."""
+        self._send_noise()
         if action.kind in ("resume", "die"):
             return self._go_on(action)
         if not action.is_paused:
@@ -295,6 +301,12 @@ class World:
         answer = Process(call, is_round=action.kind == "round").answer
         # A round with nothing to look at has no place to pause: its answer is kept.
         return "paused" if action.kind == "round" else answer
+
+    def _send_noise(self) -> None:
+        """Send a message that is pending after it, but for those that need a new file."""
+        self._append(batches.batch(["noise"], topic=NOISE, queues=1))
+        self.steps += 1
+        self.steps_with_pending += pending_records(self.broker.reader.root) > 0
 
     def _go_on(self, action: Action) -> str:
         process, self._paused = self._paused, None

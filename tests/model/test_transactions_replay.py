@@ -42,6 +42,8 @@ def test_the_broker_does_every_kind_of_step_as_the_model_says(world: World) -> N
     for scene, _ in REPLAYED:
         for trace in cover(explored(scene), covered):
             world.play(trace, INTENDED)
+    # Few of the messages sent before each step went the way of many: those that began a file.
+    assert world.steps_with_pending > world.steps * 0.9
 
 
 def replayed(world: World, rule: str) -> list[Step]:
