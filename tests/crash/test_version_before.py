@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from broker_core import open_broker
+from broker_core import QueueRef, open_broker
 from broker_core.store.check.store import check
 from tests.kit.fixtures import SIZES
 from tests.kit.paths import ROOT
@@ -168,7 +168,7 @@ def test_both_write_one_store_in_turns(before: Path, tmp_path: Path) -> None:
             found = run(before, root, "rw")
             assert found is not None
             assert found["next"] == MESSAGES // 2 + number
-            assert broker.offsets("t")[broker.catalog.ref("t", 0)][1] == found["next"] + 1
+            assert broker.offsets("t")[QueueRef("t", "broker-a", 0)][1] == found["next"] + 1
     require_right(run(before, root, "r"), more=8)
     assert check(root) == []
 

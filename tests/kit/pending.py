@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from broker_core.broker.broker import EmbeddedBroker
 from broker_core.store.few_records import FewRecords
 from broker_core.store.log.commit_log import CommitLog
 from broker_core.store.log.scan import counted_end
@@ -52,6 +54,16 @@ def few(writer: StoreWriter, bodies: Sequence[str], *, topic: str = "T", first: 
     records = FewRecords.of(writer.as_batch(batch(bodies, topic=topic, first=first)))
     assert records is not None
     writer.append_few(records)
+
+
+@contextmanager
+def abandoned(broker: EmbeddedBroker) -> Iterator[EmbeddedBroker]:
+    """A broker that is left as a process that is killed leaves one: nothing is flushed."""
+    try:
+        yield broker
+    finally:
+        broker.writer._session.close()
+        broker.reader.close()
 
 
 def tear(root: Path) -> None:

@@ -148,8 +148,9 @@ def store(
         writer.close()
 
 
-def bodies(broker: EmbeddedBroker, **filters: str) -> list[bytes]:
-    found = [broker.read("t", queue_id, **filters)["body"].to_pylist() for queue_id in range(2)]
+def bodies(broker: EmbeddedBroker, tags: str | None = None, sql: str | None = None) -> list[bytes]:
+    queues = [broker.read("t", queue_id, tags=tags, sql=sql) for queue_id in range(2)]
+    found = [queue["body"].to_pylist() for queue in queues]
     return sorted(body for queue in found for body in queue)
 
 
