@@ -9,6 +9,8 @@ Invariants.
 - A look sees all that was acknowledged before it began: the marker that it reads is at least as new
   as those messages, and what the marker calls dispatched is in the queues.
 - What is not whole is not seen: [log_end, pending_end) counts only with the marker's CRC-32.
+- The last append that a look saw may be undone, for it may have failed all the same, and others be
+  written in its place: the next look goes on behind it only if it still has its CRC-32.
 - A marker is believed as recovery believes it: written since this boot, and no foreign broker has
   started since. Else there is no tail, and the queues alone tell.
 
@@ -74,22 +76,23 @@ class PendingTail:
         self.start = self.end = 0
         self.log_end: int | None = None
         """Where the log ends, behind which bytes do not count; None where no marker tells."""
+        # The part that may be undone: [_last_start, end) with this CRC-32.
+        self._last_start, self._last_crc = 0, 0
         self._hashes: list[NDArray[np.int32]] = []
         self._offsets: list[NDArray[np.int64]] = []
 
     def look(self) -> bool:
-        """Look at the store as it is now; return True if the tail has changed."""
+        """Look at the store as it is now; return True if the tail may have changed."""
         page = self._read_page()
         if page == self._page and self._is_whole:
             return False
-        before = self.start, self.end
         self.is_lost = False
         for _ in range(_ATTEMPTS):
             tail = decode_page(page)
             # A slot that is just being written is not valid: it will be.
             if (tail is not None or not page.strip(b"\0")) and self._follow(tail):
                 self._page = page
-                return (self.start, self.end) != before
+                return True
             page = self._read_page()
         # Damaged, or not as the marker says: recovery has to look (recovery/inspect.py).
         self._page, self._is_whole, self.is_lost = page, True, True
@@ -128,7 +131,7 @@ class PendingTail:
         end = counted_end(self._log, tail)
         # What is being written may be whole at the next look, with the same marker.
         self._is_whole = end == tail.end
-        if tail.dispatched_end != self.start or end < self.end:
+        if tail.dispatched_end != self.start or end < self.end or not self._is_last_there():
             self._clear(tail.dispatched_end)
         if end == self.end:
             self.log_end = end
@@ -140,7 +143,18 @@ class PendingTail:
         for requests in found:
             self._add(requests)
         self.log_end = self.end = end
+        self._last_start, self._last_crc = end, 0
+        if end > tail.log_end:
+            self._last_start, self._last_crc = tail.log_end, tail.pending_crc
         return True
+
+    def _is_last_there(self) -> bool:
+        """Tell whether the last append that was seen is still there."""
+        if self._last_start == self.end:
+            return True
+        from broker_core.store.log.scan import has_crc
+
+        return has_crc(self._log, self._last_start, self.end, self._last_crc)
 
     def _is_believable(self, tail: TailMarker) -> bool:
         if tail.boot != self._boot or not any(self._boot):
@@ -151,7 +165,7 @@ class PendingTail:
             return False
 
     def _clear(self, at: int) -> None:
-        self.start = self.end = at
+        self.start = self.end = self._last_start = at
         self.queues = _NO_QUEUES
         self._hashes, self._offsets = [], []
 

@@ -178,12 +178,17 @@ def counted_end(log: CommitLog, tail: TailMarker) -> int:
     """Return where a marker's log ends: behind what was being written if that is there, whole."""
     if tail.state is not TailState.PENDING or tail.pending_end == tail.log_end:
         return tail.log_end
-    found = log.locate(tail.log_end)
-    if found is None or tail.pending_end > found[0].end:
-        return tail.log_end
+    is_whole = has_crc(log, tail.log_end, tail.pending_end, tail.pending_crc)
+    return tail.pending_end if is_whole else tail.log_end
+
+
+def has_crc(log: CommitLog, start: int, end: int, crc: int) -> bool:
+    """Tell whether the log's [start, end), which lies in one segment, has a CRC-32."""
+    found = log.locate(start)
+    if found is None or end > found[0].end:
+        return False
     segment, buffer = found
-    written = buffer[tail.log_end - segment.base : tail.pending_end - segment.base]
-    return tail.pending_end if zlib.crc32(written.data) == tail.pending_crc else tail.log_end
+    return zlib.crc32(buffer[start - segment.base : end - segment.base].data) == crc
 
 
 def _head_at(log: CommitLog, physical_offset: int) -> tuple[int, int] | None:
