@@ -16,47 +16,35 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from broker_core.codec.frames import FrameBatch
 from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.store.format_check import require_store
-from broker_core.store.io.page_residency import PageResidency
-from broker_core.store.io.segments import Segment
+from broker_core.store.frame_reader import FrameReader
 from broker_core.store.log.commit_log import CommitLog
 from broker_core.store.pending_tail import PendingTail
 from broker_core.store.queue.consume_queue import has_entry, list_queue_ids, list_queues
 from broker_core.store.queue.deletions import QueueOrigins
-from broker_core.store.queue.ext import ConsumeQueueExt
 from broker_core.store.recovery.inspect import StoreState, examine_store
 from broker_core.store.settings import StoreSettings
-from broker_core.types import QueueRef
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from broker_core.codec.dispatch_request import DispatchRequests
     from broker_core.codec.record import Record
+    from broker_core.store.frame_reader import Select
     from broker_core.store.index.view import IndexView
-    from broker_core.store.queue.consume_queue import EntryColumns
-    from broker_core.store.queue.view import EntrySelect, QueueView
+    from broker_core.store.queue.view import QueueView
     from broker_core.store.queue.writer import QueueKey
     from broker_core.store.recovery.plan import Progress, RecoveryPlan
-
-# Entries examined at a time: 2 MB, or 10 MB where a filter may leave few of them.
-_STRETCH_ENTRIES = 100_000
-_FILTERED_STRETCH_ENTRIES = 500_000
-
-Select = Callable[["NDArray[np.void]", ConsumeQueueExt], "NDArray[np.intp]"]
-"""Returns which rows are wanted, by entries and the extension that they may lead to."""
 
 
 class StoreReader:
@@ -83,7 +71,7 @@ class StoreReader:
         weakref.finalize(self, os.close, self._directory)
         self._progress = progress
         self.log = CommitLog(*log_directories)
-        self._memory = PageResidency()
+        self._frame_reader = FrameReader(root, self.log, self.settings.broker_name)
         self._views: dict[QueueKey, QueueView] = {}
         self._origins = QueueOrigins(root)
         self._state: StoreState | None = None
@@ -231,91 +219,8 @@ class StoreReader:
         limits = (batch_rows, batch_bytes)
         is_checked = not self.state.is_clean if verify is None else verify
         wanted = range(start, end)
-        return self._frames(self.queue(topic, queue_id), wanted, select, limits, is_checked)
-
-    def _frames(
-        self,
-        view: QueueView,
-        wanted: range,
-        select: Select | None,
-        limits: tuple[int, int],
-        is_checked: bool,
-    ) -> Iterator[FrameBatch]:
-        directory = self.root / "consumequeue_ext" / view.topic / str(view.queue_id)
-        extension = ConsumeQueueExt(directory)
-        start, end = wanted.start, wanted.stop
-        wants: EntrySelect | None = None
-        # A multiple of a batch, or the last batch of each stretch would be a small one.
-        rows = min(limits[0], _STRETCH_ENTRIES)
-        stretch = _STRETCH_ENTRIES // rows * rows
-        if select is not None:
-            wants = _bound(select, extension)
-            stretch = _FILTERED_STRETCH_ENTRIES
-        for at in range(start, end, stretch):
-            stop = min(end, at + stretch)
-            entries = view.columns(at, stop, wants)
-            for batch in self._batches(view, entries, stop, limits):
-                yield replace(batch, verify=is_checked)
-
-    def _batches(
-        self,
-        view: QueueView,
-        entries: EntryColumns,
-        stop: int,
-        limits: tuple[int, int],
-    ) -> Iterator[FrameBatch]:
-        """Yield the records behind some entries, cut where segments end and at both limits.
-
-        The last batch says that entries were examined up to `stop`; without entries, one empty
-        batch says it.
-        """
-        queue = QueueRef(view.topic, self.settings.broker_name, view.queue_id)
-        offsets, starts, sizes = entries.offsets, entries.physical_offsets, entries.sizes
-        if not len(entries):
-            nothing = np.empty(0, dtype=np.uint8)
-            yield FrameBatch(nothing, starts, sizes, offsets, queue, next_offset=stop)
-        at = 0
-        while at < len(entries):
-            segment, buffer = self._segment_of(view, int(offsets[at]), int(starts[at]))
-            last = min(at + limits[0], int(np.searchsorted(starts, segment.end)))
-            filled = np.cumsum(sizes[at:last], dtype=np.int64)
-            last = at + max(1, int(np.searchsorted(filled, limits[1], side="right")))
-            yield FrameBatch(
-                buffer=buffer,
-                starts=starts[at:last] - segment.base,
-                sizes=sizes[at:last],
-                offsets=offsets[at:last],
-                queue=queue,
-                next_offset=int(offsets[last]) if last < len(offsets) else stop,
-                origin=segment.base,
-                name=str(segment.path),
-            )
-            end = int(starts[last - 1]) + int(sizes[last - 1])
-            first = int(starts[at]) - segment.base
-            mean_bytes = int(filled[last - at - 1]) / (last - at)
-            self._memory.has_read(buffer, first, end - segment.base, mean_bytes)
-            at = last
-
-    def _segment_of(
-        self, view: QueueView, offset: int, physical_offset: int
-    ) -> tuple[Segment, NDArray[np.uint8]]:
-        found = self.log.locate(physical_offset)
-        if found is not None:
-            return found
-        where = f"Message {offset} of queue {view.topic}/{view.queue_id}"
-        if physical_offset < self.log.start:
-            minimum, maximum = view.range()
-            message = (
-                f"{where} was deleted with its commit-log file; the queue now holds {minimum} to "
-                f"{maximum}. Start at {minimum}."
-            )
-            raise OffsetRangeError(message, minimum, maximum)
-        message = (
-            f"{where} should lie at physical offset {physical_offset}, but no commit-log file in "
-            f"{self.root} holds it: the log spans {self.log.start} to {self.log.capacity}. Restore "
-            f"the missing file."
-        )
-        raise CorruptRecordError(message, view.directory, physical_offset)
+        view = self.queue(topic, queue_id)
+        return self._frame_reader.frames(view, wanted, select, limits, is_checked)
 
     def record_at(self, physical_offset: int) -> Record:
         """Return the record that begins at a physical offset, body checked.
@@ -406,7 +311,7 @@ class StoreReader:
         physical_offset, size = int(entries.physical_offsets[0]), int(entries.sizes[0])
         time_ms = self.log.store_time(physical_offset, size)
         if time_ms is None:
-            self._segment_of(view, offset, physical_offset)
+            self._frame_reader.segment_of(view, offset, physical_offset)
             message = (
                 f"Message {offset} of queue {view.topic}/{view.queue_id} is not where its entry "
                 f"says: no record of {size} bytes lies at physical offset {physical_offset}. Run "
@@ -448,7 +353,3 @@ class StoreReader:
                 self._told_end,
             )
         return self._index
-
-
-def _bound(select: Select, extension: ConsumeQueueExt) -> EntrySelect:
-    return lambda entries: select(entries, extension)
