@@ -6,6 +6,7 @@ reader.py decides which range may be asked for. Here is also what a missing segm
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 # Entries examined at a time: 2 MB, or 10 MB where a filter may leave few of them.
 _STRETCH_ENTRIES = 100_000
 _FILTERED_STRETCH_ENTRIES = 500_000
+FEW_RECORDS = 64
+"""Up to as many are read one by one: columns cost the same for one record as for a thousand."""
 
 Select = Callable[["NDArray[np.void]", ConsumeQueueExt], "NDArray[np.intp]"]
 """Returns which rows are wanted, by entries and the extension that they may lead to."""
@@ -56,21 +59,53 @@ class FrameReader:
 
         See StoreReader.frames.
         """
-        directory = self._root / "consumequeue_ext" / view.topic / str(view.queue_id)
-        extension = ConsumeQueueExt(directory)
+        if select is None and 0 < len(wanted) <= FEW_RECORDS:
+            batch = self._few(view, wanted, limits, is_checked)
+            if batch is not None:
+                yield batch
+                first, last = int(batch.starts[0]), int(batch.starts[-1])
+                end = last + int(batch.sizes[-1])
+                self._memory.has_read(batch.buffer, first, end, batch.size_bytes / len(batch))
+                return
         start, end = wanted.start, wanted.stop
         wants: EntrySelect | None = None
         # A multiple of a batch, or the last batch of each stretch would be a small one.
         rows = min(limits[0], _STRETCH_ENTRIES)
         stretch = _STRETCH_ENTRIES // rows * rows
         if select is not None:
-            wants = _bound(select, extension)
+            directory = self._root / "consumequeue_ext" / view.topic / str(view.queue_id)
+            wants = _bound(select, ConsumeQueueExt(directory))
             stretch = _FILTERED_STRETCH_ENTRIES
         for at in range(start, end, stretch):
             stop = min(end, at + stretch)
             entries = view.columns(at, stop, wants)
             for batch in self._batches(view, entries, stop, limits):
                 yield replace(batch, verify=is_checked)
+
+    def _few(
+        self, view: QueueView, wanted: range, limits: tuple[int, int], is_checked: bool
+    ) -> FrameBatch | None:
+        """Return a few records as one batch; None if they are not one, or anything is wrong."""
+        found = view.few(wanted.start, wanted.stop)
+        located = self._log.locate(found[0][0]) if found is not None else None
+        if found is None or located is None:
+            return None
+        starts, sizes = found
+        segment, buffer = located
+        count, base = len(starts), segment.base
+        if starts[-1] >= segment.end or count > limits[0] or (count > 1 and sum(sizes) > limits[1]):
+            return None
+        return FrameBatch(
+            buffer=buffer,
+            starts=np.array(starts, dtype=np.int64) - base,
+            sizes=np.array(sizes, dtype=np.int32),
+            offsets=np.arange(wanted.start, wanted.stop),
+            queue=QueueRef(view.topic, self._broker_name, view.queue_id),
+            next_offset=wanted.stop,
+            origin=base,
+            name=os.fspath(segment.path),
+            verify=is_checked,
+        )
 
     def _batches(
         self,

@@ -14,21 +14,23 @@ Invariants.
 - A marker is believed as recovery believes it: written since this boot, and no foreign broker has
   started since. Else there is no tail, and the queues alone tell.
 
-Outline of a look: read the marker's page, 700 bytes. If it is as it was, so is the tail. Else scan
-the log from where the last look ended, or from `dispatched_end` if that has moved. What was found
-is laid over the queues (queue/view.py) and searched before the index files (index/view.py).
+Outline of a look: read the marker's page, 700 bytes. If it is as it was, so is the tail. Else read
+the log from where the last look ended, or from `dispatched_end` if that has moved: a few records
+one by one, many as columns. What was found is laid over the queues (queue/view.py). It is searched
+before the index files (index/view.py); its index keys are hashed at the first search.
 """
 
 from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker_core.store.io.segments import unreadable
+from broker_core.store.io.segments import is_path_part, unreadable
 from broker_core.store.lock import LOCK_NAME
+from broker_core.store.queue.consume_queue import pack_entry
 from broker_core.store.recovery.shutdown_state import CHECKPOINT_NAME
 from broker_core.store.recovery.tail_marker import (
     PAGE_BYTES,
@@ -44,12 +46,14 @@ if TYPE_CHECKING:
 
     from broker_core.codec.dispatch_request import DispatchRequests
     from broker_core.store.log.commit_log import CommitLog
+    from broker_core.store.log.scan import LogScan
+    from broker_core.store.queue.pending import PendingQueue
     from broker_core.store.queue.writer import QueueKey
-    from broker_core.store.recovery.queue_plan import QueuePlan
     from broker_core.store.settings import StoreSettings
 
+FEW_BYTES = 64 << 10
+"""More bytes of new records are read as columns."""
 _ATTEMPTS = 100
-_NO_QUEUES: Mapping[QueueKey, QueuePlan] = {}
 
 
 class PendingTail:
@@ -71,15 +75,20 @@ class PendingTail:
         self._is_whole = True
         self.is_lost = False
         """True if the last look found no valid marker, or a log that is not as the marker says."""
-        self.queues: Mapping[QueueKey, QueuePlan] = _NO_QUEUES
-        """What lies behind the entries of each queue's files."""
+        self._queues: dict[QueueKey, PendingQueue] = {}
         self.start = self.end = 0
         self.log_end: int | None = None
         """Where the log ends, behind which bytes do not count; None where no marker tells."""
         # The part that may be undone: [_last_start, end) with this CRC-32.
         self._last_start, self._last_crc = 0, 0
+        # Index keys of the records before _keys_end.
+        self._keys_end = 0
         self._hashes: list[NDArray[np.int32]] = []
         self._offsets: list[NDArray[np.int64]] = []
+
+    def queue(self, key: QueueKey) -> PendingQueue | None:
+        """Return what lies behind the entries of a queue's files; None if nothing does."""
+        return self._queues.get(key)
 
     def look(self) -> bool:
         """Look at the store as it is now; return True if the tail may have changed."""
@@ -104,6 +113,10 @@ class PendingTail:
         """Yield the physical offsets of records with an index key of some hash, newest first."""
         if not self._settings.index_enabled:
             return
+        if self._keys_end < self.end:
+            for requests in self._scan(self._keys_end, self.end).batches():
+                self._add_keys(requests)
+            self._keys_end = self.end
         for hashes, offsets in zip(reversed(self._hashes), reversed(self._offsets), strict=True):
             yield from offsets[(hashes == wanted).nonzero()[0][::-1]].tolist()
 
@@ -126,7 +139,7 @@ class PendingTail:
             self._clear(0 if tail is None else tail.log_end)
             return True
         # Where nothing is pending, which is usual, a reader needs none of this.
-        from broker_core.store.log.scan import LogScan, counted_end
+        from broker_core.store.log.scan import counted_end
 
         end = counted_end(self._log, tail)
         # What is being written may be whole at the next look, with the same marker.
@@ -136,12 +149,8 @@ class PendingTail:
         if end == self.end:
             self.log_end = end
             return True
-        scan = LogScan(self._log, self._settings, self.end, verify=False, stop=end)
-        found = list(scan.batches())
-        if scan.end != end:
+        if not (self._add_few(end) or self._add_many(end)):
             return False
-        for requests in found:
-            self._add(requests)
         self.log_end = self.end = end
         self._last_start, self._last_crc = end, 0
         if end > tail.log_end:
@@ -165,26 +174,63 @@ class PendingTail:
             return False
 
     def _clear(self, at: int) -> None:
-        self.start = self.end = self._last_start = at
-        self.queues = _NO_QUEUES
+        self.start = self.end = self._last_start = self._keys_end = at
+        self._queues = {}
         self._hashes, self._offsets = [], []
 
-    def _add(self, requests: DispatchRequests) -> None:
-        """Lay records behind those that are known."""
-        import numpy as np
+    def _add_few(self, end: int) -> bool:
+        """Lay the records up to `end` behind those that are known, if they are a few plain ones."""
+        start = self.end
+        found = self._log.locate(start) if end - start <= FEW_BYTES else None
+        if found is None or end > found[0].end:
+            return False
+        from broker_core.codec.few_requests import queue_requests
 
-        from broker_core.store.queue.consume_queue import ENTRY
-        from broker_core.store.recovery.queue_plan import QueuePlan, records_by_queue
+        base = found[0].base
+        requests = queue_requests(found[1][start - base : end - base].tobytes(), start)
+        if requests is None or not all(
+            (request.topic, request.queue_id) in self._queues
+            or (request.queue_id >= 0 and is_path_part(request.topic))
+            for request in requests
+        ):
+            return False
+        for request in requests:
+            queue = self._queue_from((request.topic, request.queue_id), request.queue_offset)
+            queue.add(pack_entry(request.physical_offset, request.size, request.tags_code))
+        return True
 
-        queues = dict(self.queues)
-        for queue, offsets, entries in records_by_queue(requests):
-            known = queues.get(queue)
-            if known is None:
-                start = int(offsets[0])
-                queues[queue] = QueuePlan(start, start, entries)
-            else:
-                joined = np.concatenate([known.entries, entries], dtype=ENTRY)
-                queues[queue] = QueuePlan(known.keep, known.start, joined)
-        self.queues = queues
+    def _add_many(self, end: int) -> bool:
+        """Lay the records up to `end` behind those that are known; False if they are not there."""
+        from broker_core.store.recovery.queue_plan import records_by_queue
+
+        scan = self._scan(self.end, end)
+        found = list(scan.batches())
+        if scan.end != end:
+            return False
+        has_keys = self._keys_end == self.end
+        for requests in found:
+            for key, offsets, entries in records_by_queue(requests):
+                self._queue_from(key, int(offsets[0])).extend(entries)
+            if has_keys:
+                self._add_keys(requests)
+        if has_keys:
+            self._keys_end = end
+        return True
+
+    def _queue_from(self, key: QueueKey, start: int) -> PendingQueue:
+        """Return what is pending of a queue; of one that is new it begins at `start`."""
+        known = self._queues.get(key)
+        if known is None:
+            from broker_core.store.queue.pending import PendingQueue
+
+            known = self._queues[key] = PendingQueue(start)
+        return known
+
+    def _scan(self, start: int, end: int) -> LogScan:
+        from broker_core.store.log.scan import LogScan
+
+        return LogScan(self._log, self._settings, start, verify=False, stop=end)
+
+    def _add_keys(self, requests: DispatchRequests) -> None:
         self._hashes.append(requests.index_hashes)
         self._offsets.append(requests.physical_offsets[requests.index_rows])

@@ -120,11 +120,8 @@ class StoreReader:
     @property
     def pending(self) -> PendingTail:
         """What is in the log and not yet in queues and index, as of now."""
-        if self.state.is_clean and self._pending.look():
-            for key, view in self._views.items():
-                view.pending = self._pending.queues.get(key)
-            if self._pending.is_lost:
-                self._forget()
+        if self.state.is_clean and self._pending.look() and self._pending.is_lost:
+            self._forget()
         return self._pending
 
     # Queues
@@ -144,7 +141,7 @@ class StoreReader:
     def queue(self, topic: str, queue_id: int) -> QueueView:
         """Return the view of one queue; the topic's name must be a legal one."""
         key = (topic, queue_id)
-        pending = self.pending
+        _ = self.pending
         view = self._views.get(key)
         if view is None:
             directory = self.root / "consumequeue" / topic / str(queue_id)
@@ -159,10 +156,10 @@ class StoreReader:
                 directory,
                 self.log,
                 overlay,
+                pending=partial(self._pending.queue, key),
                 origin=partial(self._origins.of, *key),
                 has_entry=partial(has_entry, self.root),
             )
-            view.pending = pending.queues.get(key)
             self._views[key] = view
         return view
 
@@ -182,17 +179,9 @@ class StoreReader:
 
         OffsetRangeError if the queue does not hold them all.
         """
-        self._require_range(topic, queue_id, start, end)
-        return self.queue(topic, queue_id).entries(start, end)
-
-    def _require_range(self, topic: str, queue_id: int, start: int, end: int) -> None:
-        minimum, maximum = self.queue_range(topic, queue_id)
-        if not minimum <= start <= end <= maximum:
-            message = (
-                f"Queue {topic}/{queue_id} holds offsets {minimum} to {maximum}, but {start} to "
-                f"{end} was asked for; start at {minimum} or later and end by {maximum}."
-            )
-            raise OffsetRangeError(message, minimum, maximum)
+        view = self.queue(topic, queue_id)
+        _require_range(view, start, end)
+        return view.entries(start, end)
 
     # Records
 
@@ -215,12 +204,11 @@ class StoreReader:
         segments: no record is copied or checked here. OffsetRangeError if the queue does not hold
         all of the range, or loses part of it while it is read.
         """
-        self._require_range(topic, queue_id, start, end)
+        view = self.queue(topic, queue_id)
+        _require_range(view, start, end)
         limits = (batch_rows, batch_bytes)
         is_checked = not self.state.is_clean if verify is None else verify
-        wanted = range(start, end)
-        view = self.queue(topic, queue_id)
-        return self._frame_reader.frames(view, wanted, select, limits, is_checked)
+        return self._frame_reader.frames(view, range(start, end), select, limits, is_checked)
 
     def record_at(self, physical_offset: int) -> Record:
         """Return the record that begins at a physical offset, body checked.
@@ -353,3 +341,14 @@ class StoreReader:
                 self._told_end,
             )
         return self._index
+
+
+def _require_range(view: QueueView, start: int, end: int) -> None:
+    """Raise OffsetRangeError unless the queue holds all of [start, end)."""
+    minimum, maximum = view.range()
+    if not minimum <= start <= end <= maximum:
+        message = (
+            f"Queue {view.topic}/{view.queue_id} holds offsets {minimum} to {maximum}, but {start} "
+            f"to {end} was asked for; start at {minimum} or later and end by {maximum}."
+        )
+        raise OffsetRangeError(message, minimum, maximum)

@@ -25,6 +25,7 @@ runs for large batches (`availability.is_worth`).
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,11 @@ if TYPE_CHECKING:
 # The only statement of this layout in code.
 ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 ENTRY_BYTES = ENTRY.itemsize
+_ENTRY = struct.Struct(">qiq")  # the same, for entries one by one
+pack_entry = _ENTRY.pack
+"""Return the bytes of one entry: physical offset, size, tags code."""
+iter_entries = _ENTRY.iter_unpack
+"""Return (physical offset, size, tags code) of each entry of some bytes, one by one."""
 FILLER_SIZE = 0x7FFFFFFF
 # Forward probes read this many entries at a time: one small read when nothing was added.
 _PROBE_ENTRIES = 512
@@ -297,6 +303,22 @@ class ConsumeQueue:
                 break
         return join_entries(parts)
 
+    def file_of(self, start: int, stop: int) -> tuple[str, int] | None:
+        """Return the file that holds all entries [start, stop), and the position of the first.
+
+        None if there is no such file.
+        """
+        segment = self._log.find(start * ENTRY_BYTES)
+        if segment is None or stop * ENTRY_BYTES > segment.end:
+            return None
+        return os.fspath(segment.path), start * ENTRY_BYTES - segment.base
+
+    def read_bytes(self, start: int, stop: int) -> bytes:
+        """Return the bytes of the entries [start, stop), none if not one file holds them all."""
+        lies = self.file_of(start, stop)
+        data = _read_at(*lies, (stop - start) * ENTRY_BYTES) if lies is not None else b""
+        return data if len(data) == (stop - start) * ENTRY_BYTES else b""
+
     def written_end(self, known: int | None = None, *, may_have_holes: bool = False) -> int:
         """Return the offset of the first entry of zeros: the end by the bytes alone.
 
@@ -365,16 +387,21 @@ def _read_entries(segment: Segment, start: int, stop: int) -> NDArray[np.void]:
         except FileNotFoundError:
             return np.empty(0, dtype=ENTRY)
         return found[: len(found) // ENTRY_BYTES * ENTRY_BYTES].view(ENTRY)
+    data = _read_at(os.fspath(segment.path), first, wanted)
+    return np.frombuffer(data, dtype=ENTRY, count=len(data) // ENTRY_BYTES)
+
+
+def _read_at(path: str, position: int, size: int) -> bytes:
+    """Return bytes of a file, fewer at its end; none if it has been deleted."""
     try:
-        descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return np.empty(0, dtype=ENTRY)
+        return b""
     except OSError as error:
-        raise unreadable(segment.path, error) from error
+        raise unreadable(Path(path), error) from error
     try:
-        data = os.pread(descriptor, wanted, first)
+        return os.pread(descriptor, size, position)
     except OSError as error:
-        raise unreadable(segment.path, error) from error
+        raise unreadable(Path(path), error) from error
     finally:
         os.close(descriptor)
-    return np.frombuffer(data, dtype=ENTRY, count=len(data) // ENTRY_BYTES)

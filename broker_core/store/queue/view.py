@@ -28,18 +28,22 @@ from broker_core.codec.record import decode_record
 from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.store.queue.consume_queue import (
     ENTRY,
+    FILLER_SIZE,
     ConsumeQueue,
     EntryColumns,
     is_damaged,
     is_filler,
+    iter_entries,
     join_entries,
 )
+from broker_core.store.queue.known_range import KnownRange
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.record import Record
     from broker_core.store.log.commit_log import CommitLog, Stretch
+    from broker_core.store.queue.pending import PendingQueue
     from broker_core.store.recovery.queue_plan import QueuePlan
 
 EntrySelect = Callable[["NDArray[np.void]"], "NDArray[np.intp]"]
@@ -53,8 +57,8 @@ _SELECTED_ENTRIES = 1 << 17
 class QueueView:
     """The messages of one queue. Not thread-safe; see the module for which entries count.
 
-    `origin` tells where a queue without files begins, `has_entry` whether the queue that a record
-    names has an entry for it.
+    `pending` tells what is pending, as of the last look at the store, `origin` where a queue
+    without files begins, `has_entry` whether the queue that a record names has an entry for it.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class QueueView:
         log: CommitLog,
         overlay: QueuePlan | None = None,
         *,
+        pending: Callable[[], PendingQueue | None] = lambda: None,
         origin: Callable[[], int] = lambda: 0,
         has_entry: Callable[[Record], bool] = lambda _record: True,
     ) -> None:
@@ -73,10 +78,11 @@ class QueueView:
         self._queue = ConsumeQueue(directory, origin)
         self._log = log
         self._overlay = overlay
-        self.pending: QueuePlan | None = None
+        self._pending = pending
         self._has_entry = has_entry
         self._end: int | None = None
         self._edge = b""
+        self._known: KnownRange | None = None
 
     @property
     def directory(self) -> Path:
@@ -90,8 +96,21 @@ class QueueView:
 
         The commit log must have been refreshed: its first file decides the min.
         """
+        known = self._known
+        if known is None or not known.is_current(self._log.start):
+            return self._find_range()
+        # Files whose range is known have an entry before what is pending.
+        pending = self._pending()
+        return known.start, known.end if pending is None else max(known.end, pending.end)
+
+    def _find_range(self) -> tuple[int, int]:
         end = self._find_end()
-        return self._find_start(end), end
+        start = self._find_start(end)
+        self._known = None
+        if self._overlay is None and self._end is not None:
+            log_start = self._log.start
+            self._known = KnownRange.of(self._queue, start, self._end, self._edge, log_start)
+        return start, end
 
     def _first(self) -> int:
         is_anew = self._overlay is not None and self._overlay.keep == 0
@@ -101,7 +120,8 @@ class QueueView:
         if self._overlay is not None:
             return self._overlay.end
         end = self._find_written_end()
-        return end if self.pending is None else max(end, self.pending.end)
+        pending = self._pending()
+        return end if pending is None else max(end, pending.end)
 
     def _find_written_end(self) -> int:
         """Find the end of the entries in the files."""
@@ -303,6 +323,32 @@ class QueueView:
         self._check_order(columns)
         return columns
 
+    def few(self, start: int, end: int) -> tuple[list[int], list[int]] | None:
+        """Return the physical offsets and sizes of the entries [start, end), one by one.
+
+        None if they are not right, or lie in several files: then `columns` decides.
+        """
+        starts, sizes, behind = [], [], 0
+        for physical_offset, size, _ in iter_entries(self._few_bytes(start, end)):
+            if physical_offset < behind or not 0 < size < FILLER_SIZE:
+                return None
+            behind = physical_offset + size
+            starts.append(physical_offset)
+            sizes.append(size)
+        return (starts, sizes) if len(starts) == end - start else None
+
+    def _few_bytes(self, start: int, end: int) -> bytes:
+        """Return the bytes of the entries [start, end); too few if it is not so simple."""
+        if self._overlay is not None:
+            return b""
+        pending = self._pending()
+        # Where files have more than what was pending, they have all of it.
+        if pending is None or end <= pending.keep or end > pending.end:
+            return self._queue.read_bytes(start, end)
+        if start >= pending.keep:
+            return pending.part(start, end)
+        return self._queue.read_bytes(start, pending.keep) + pending.part(pending.keep, end)
+
     def _whole(self, start: int, end: int) -> NDArray[np.void]:
         """Return the entries [start, end); OffsetRangeError if some are gone."""
         entries = self._read(start, end)
@@ -322,7 +368,7 @@ class QueueView:
             raise self._bad_entry(int(entries.offsets[row]), physical_offset, size)
 
     def _read(self, start: int, end: int) -> NDArray[np.void]:
-        overlay = self._overlay or self.pending
+        overlay = self._overlay or self._pending()
         # Where files have more than what was pending, they have all of it.
         if overlay is None or end <= overlay.keep or (end > overlay.end and not self._overlay):
             return self._queue.read(start, end)
