@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from broker_core.broker.transactions.ownership import Permit
     from broker_core.codec.fields import RecordFields
     from broker_core.service.broker_pool import BrokerPool
+    from broker_core.service.group_commit import Appended
     from broker_core.store.reader import StoreReader
 
 CLIENT_WINDOW = 1_000
@@ -172,12 +173,12 @@ class AppendDedup:
         self,
         attempt: AppendAttempt,
         records: Records,
-        append: Callable[[], AppendResult],
+        append: Callable[[], Appended],
         wait_s: float | None = None,
         *,
         user: str = "",
         permit: Permit | None = None,
-    ) -> AppendResult:
+    ) -> Appended:
         """Append unless it was done; return where the messages lie.
 
         `wait_s` is how long to wait for an earlier attempt that is under way. `permit` is asked
@@ -203,14 +204,14 @@ class AppendDedup:
         try:
             is_new = never_came or not attempt.is_retry
             found = None if is_new else self._found(records, permit)
-            result = append() if found is None else found
+            result: Appended = append() if found is None else found
             self._remember(user, name, result)
             return result
         finally:
             with self._lock:
                 self._doing.pop(key).set()
 
-    def _remember(self, user: str, name: AppendName, result: AppendResult) -> None:
+    def _remember(self, user: str, name: AppendName, result: Appended) -> None:
         if not len(result.sizes):
             return
         done = _Done(PhysicalOffset(int(result.physical_offsets[0])), len(result.sizes))

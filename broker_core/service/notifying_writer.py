@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from broker_core.codec.frames import FrameBatch
 from broker_core.service.arrival_notifier import ArrivedRecords
 from broker_core.store.writer import StoreWriter
@@ -16,13 +18,13 @@ from broker_core.types import QueueRef
 from broker_core.wire.core.frames import pack_frames
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from broker_core.codec.encode import EncodedRecords
     from broker_core.codec.message_batch import MessageBatch
     from broker_core.service.arrival_notifier import ArrivalNotifier
     from broker_core.store.batch import Batch
+    from broker_core.store.few_records import FewPlaces, FewRecords
     from broker_core.types import AppendResult
 
 
@@ -47,6 +49,21 @@ class NotifyingWriter(StoreWriter):
         result = super().append(batch, flush=flush, guard=guard)
         self.announce(batch, result.queue_offsets)
         return result
+
+    def append_quickly(self, few: FewRecords, *, is_sync: bool) -> FewPlaces | None:
+        """Append a few records the quick way, and announce them; None if they must go as a batch.
+
+        Raise what `append` raises if the disk refuses; then nothing was written.
+        """
+        placed = self._append_few(few, is_sync=is_sync)
+        if placed is None:
+            return None
+        places = few.places(placed)
+        if any(self.arrivals.is_followed(queue) for queue in few.queues):
+            self.announce(few.as_batch(), np.array(places.queue_offsets, dtype=np.int64))
+        else:
+            self.arrivals.announce(few.queues)
+        return places
 
     def announce(self, batch: Batch, queue_offsets: NDArray[np.int64]) -> None:
         """Wake calls that wait for messages of this batch, which can be read now."""

@@ -12,6 +12,8 @@ written, and everything else that numbers messages must agree with them.
   which they were accepted: physical offsets, queue offsets and store times are filled in.
 - Nothing is placed twice: all else that changes queues or the log (a transaction, an append with
   flush="sync", the removal of a topic, flush, close) commits first.
+- No tail is pending (store/log_first.py): offsets are given by the ends of log and queues, so every
+  append here goes as a batch, which dispatches what another process left.
 - A message can be read after its commit and not before.
 - Memory is bounded by `pool_bytes`; an append beyond it commits first and goes to the log itself.
 - If the process is killed, the messages that were acknowledged and not committed are gone: the last
@@ -46,8 +48,7 @@ from broker_core.types import AppendResult
 if TYPE_CHECKING:
     from broker_core.codec.dispatch_request import DispatchRequests
     from broker_core.codec.message_batch import MessageBatch
-    from broker_core.store.few_records import FewRecords
-    from broker_core.store.log_first import Placed
+    from broker_core.store.few_records import FewPlaces, FewRecords
     from broker_core.store.queue.writer import QueueKey
 
 log = logging.getLogger(__name__)
@@ -112,6 +113,10 @@ class PooledWriter(NotifyingWriter):
         if self.on_held is not None:
             self.on_held(self.held_bytes)
         return result
+
+    def append_quickly(self, few: FewRecords, *, is_sync: bool) -> FewPlaces | None:
+        """Leave the way of few alone: its records would lie where held ones are to lie."""
+        return None
 
     def _place(self, batch: Batch) -> AppendResult:
         tail = self._session.tail
@@ -181,12 +186,6 @@ class PooledWriter(NotifyingWriter):
         with self.turn("append messages"):
             self.commit()
             return super().append(messages, flush=flush, guard=guard)
-
-    def append_few(self, few: FewRecords, *, flush: str | None = None) -> Placed:
-        """Commit, then append a few records to the log itself."""
-        # In a turn around it, so they go the way of many, which announces them as well.
-        with self.turn("append messages"):
-            return super().append_few(few, flush=flush)
 
     def delete_queues(self, topic: str) -> None:
         """Commit, then remove a topic's consume queues."""

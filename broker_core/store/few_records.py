@@ -9,7 +9,8 @@ Next in an append: log_first.py, or batch.py if the records must go the way of m
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker_core.codec.message import SingleMessage
+    from broker_core.store.log_first import Placed
     from broker_core.store.queue.writer import QueueKey
 
 MOST_RECORDS = 64
@@ -94,6 +96,13 @@ class FewRecords:
             _TIME.pack_into(data, at + self._store_time_at, store_ms)
             at += size
 
+    def places(self, placed: Placed) -> FewPlaces:
+        """Return where each record lies, of what an append the quick way returned."""
+        queue_offsets, at, store_ms = placed
+        physical_offsets = list(accumulate(self.sizes[:-1], initial=at))
+        queue_ids = [queue_id for _, queue_id in self.queues]
+        return FewPlaces(queue_ids, queue_offsets, physical_offsets, self.sizes, store_ms)
+
     def as_batch(self) -> Batch:
         """Return the records as a batch, which shares their bytes."""
         sizes = np.array(self.sizes, dtype=np.int32)
@@ -107,6 +116,26 @@ class FewRecords:
             np.array([queue_id for _, queue_id in self.queues], dtype=np.int32),
         )
         return Batch.of_copies(EncodedRecords(buffer, starts, sizes, self._store_time_at), route)
+
+
+class FewPlaces(NamedTuple):
+    """Where a few records lie, as plain values: the twin of types.AppendResult."""
+
+    queue_ids: list[int]
+    queue_offsets: list[int]
+    physical_offsets: list[int]
+    sizes: list[int]
+    store_timestamp_ms: int
+
+    def slice(self, start: int, stop: int) -> FewPlaces:
+        """Return the places of records [start, stop)."""
+        return FewPlaces(
+            self.queue_ids[start:stop],
+            self.queue_offsets[start:stop],
+            self.physical_offsets[start:stop],
+            self.sizes[start:stop],
+            self.store_timestamp_ms,
+        )
 
 
 def most_keys(count: int, spaces: int) -> int:

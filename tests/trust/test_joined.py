@@ -124,15 +124,15 @@ class Store:
         assert job.result is not None
         for raw, queue, offset in zip(
             request.records,
-            job.result.queue_ids.tolist(),
-            job.result.queue_offsets.tolist(),
+            list(job.result.queue_ids),
+            list(job.result.queue_offsets),
             strict=True,
         ):
             topic, body = _topic_and_body(raw)
             place = (topic, queue, offset)
             assert place not in self.told, f"{request.label}: {place} was given to two messages"
             self.told[place] = (request.label, body)
-        return f"stored in queues {job.result.queue_ids.tolist()}"
+        return f"stored in queues {list(job.result.queue_ids)}"
 
     def stored(self) -> dict[Place, bytes]:
         """All messages of the topics, by their places, with bodies as they are stored."""

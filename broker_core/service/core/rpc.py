@@ -24,6 +24,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
@@ -150,10 +151,13 @@ class Call:
 
     def _receive(self, requests: Iterator[Any]) -> Any:
         """Return the next part of a request, None if there is none."""
-        with self._limits.stalls.watching(
+        unwatch = self._limits.stalls.watch(
             self.identity.name, self._context.cancel, self.require_still
-        ):
+        )
+        try:
             request = next(requests, None)
+        finally:
+            unwatch()
         if request is not None:
             self.require_still()
         return request
@@ -182,6 +186,7 @@ class Call:
         )
 
 
+@lru_cache(maxsize=1024)
 def peer_host(peer: str) -> bytes:
     """Return the host of gRPC's text for a peer as records carry it.
 

@@ -24,9 +24,10 @@ from broker_core.service.call_limits import STALL_S
 from broker_core.service.core.read import topic_message
 from broker_core.service.group_commit import Job
 from broker_core.service.group_quota import GroupQuota, TopicQuota
+from broker_core.store.few_records import FewPlaces
 from broker_core.types import Flush
 from broker_core.wire.core import broker_pb2 as pb
-from broker_core.wire.core.append_result import pack_append_result
+from broker_core.wire.core.append_result import pack_append_result, pack_few_places
 from broker_core.wire.core.frames import Chunk, Flag, unpack
 
 if TYPE_CHECKING:
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
     from broker_core.service.append_dedup import AppendDedup
     from broker_core.service.broker_pool import BrokerPool
     from broker_core.service.core.rpc import Call
-    from broker_core.service.group_commit import GroupCommit
+    from broker_core.service.group_commit import Appended, GroupCommit
     from broker_core.service.room import Claim
-    from broker_core.types import AppendResult
     from broker_core.wire.core.methods import Limits
 
 CLIENT_NAME_BYTES = 16
+_MORE, _OF_APPENDS = int(Flag.MORE), int(Flag.DENSE | Flag.MORE)
 MOST_TOPICS_BY_SENDING = 4096
 """Topics from which on a send makes no more: each makes every later change of topics slower."""
 PACE_BYTES_S = 256 << 10
@@ -92,9 +93,9 @@ class WriteHandlers:
         with room_for(first, total, self._group_commit, call) as claim:
             records = join_chunks(first, requests, total, call.born_host, claim=claim)
             result = self._append_once(head, records, call)
-            return pack_append_result(result.slice(0, 0) if head.without_places else result)
+            return _packed(result.slice(0, 0) if head.without_places else result)
 
-    def _append_once(self, head: pb.AppendHead, records: Records, call: Call) -> AppendResult:
+    def _append_once(self, head: pb.AppendHead, records: Records, call: Call) -> Appended:
         job = Job(
             records,
             flush=head.flush or self._pool.settings.flush,
@@ -191,11 +192,17 @@ class WriteHandlers:
             raise
 
 
+def _packed(result: Appended) -> bytes:
+    if isinstance(result, FewPlaces):
+        return pack_few_places(result)
+    return pack_append_result(result)
+
+
 def room_for(
     first: Chunk, total_bytes: int, group_commit: GroupCommit, call: Call
 ) -> AbstractContextManager[Claim]:
     """Hold room for a request that begins with a chunk and announces some bytes, over a block."""
-    is_coming = bool(first.flags & Flag.MORE)
+    is_coming = has_more(first)
     size = total_bytes if is_coming else len(first.records)
     return group_commit.room(size, call.deadline_s, call, is_coming=is_coming)
 
@@ -237,18 +244,22 @@ def join_chunks(
     Room is taken for each chunk that has come. Raise UnavailableError for a client that sends less
     than 256 KiB/s: what it has sent holds room.
     """
-    chunks = [_of_records(first)]
+    _require_records(first)
     held, coming = len(first.records), iter(rest)
-    most_chunks = total_bytes // _LEAST_CHUNK_BYTES + 2
-    spare_s = STALL_S + held / PACE_BYTES_S
     if claim is not None:
         claim.take(held)
-    while chunks[-1].flags & Flag.MORE and held <= total_bytes and len(chunks) < most_chunks:
+    if held == total_bytes and not has_more(first):
+        return Records(first.records, first.sizes, born_host)
+    chunks = [first]
+    most_chunks = total_bytes // _LEAST_CHUNK_BYTES + 2
+    spare_s = STALL_S + held / PACE_BYTES_S
+    while has_more(chunks[-1]) and held <= total_bytes and len(chunks) < most_chunks:
         asked_s = monotonic()
         request = next(coming, None)
         if request is None:
             break
-        chunks.append(_of_records(unpack(request)))
+        chunks.append(unpack(request))
+        _require_records(chunks[-1])
         size = len(chunks[-1].records)
         held += size
         # No more than 10 s are saved up: a request with most of its bytes here has to go on too.
@@ -257,37 +268,40 @@ def join_chunks(
             raise _too_slow(held, total_bytes)
         if claim is not None:
             claim.take(size)
-    if held != total_bytes or chunks[-1].flags & Flag.MORE:
+    if held != total_bytes or has_more(chunks[-1]):
         message = (
             f"An append of {total_bytes} bytes came as {held}, in {len(chunks)} chunks of at most "
             f"{most_chunks}. Nothing was written."
         )
         raise RequestError(message)
-    if len(chunks) == 1:
-        return Records(first.records, first.sizes, born_host)
     data = np.concatenate([chunk.records for chunk in chunks])
     sizes = np.concatenate([chunk.sizes for chunk in chunks])
     return Records(data, sizes, born_host)
 
 
-def _of_records(chunk: Chunk) -> Chunk:
-    """Return a chunk of an append; raise RequestError if it holds columns, or records of queues.
+def has_more(chunk: Chunk) -> bool:
+    """Tell whether an append goes on in the next chunk."""
+    return bool(int(chunk.flags) & _MORE)
+
+
+def _require_records(chunk: Chunk) -> None:
+    """Raise RequestError if a chunk of an append holds columns, or records of queues.
 
     So it does if sizes and offsets take more memory than records: room is counted by these alone.
     """
-    if chunk.flags & ~(Flag.DENSE | Flag.MORE):
+    if int(chunk.flags) & ~_OF_APPENDS:
         message = (
             f"A chunk of an append has flags {int(chunk.flags):#x}, but holds records alone. "
             "Nothing was written."
         )
         raise RequestError(message)
-    if chunk.sizes.nbytes + chunk.offsets.nbytes > len(chunk.records) + _LEAST_CHUNK_BYTES:
+    arrays = chunk.sizes.nbytes + chunk.offsets.nbytes
+    if arrays > len(chunk.records) + _LEAST_CHUNK_BYTES:
         message = (
             f"A chunk of an append has {len(chunk.sizes)} records in {len(chunk.records)} bytes; "
             f"a record takes {MIN_RECORD_BYTES} or more. Nothing was written."
         )
         raise RequestError(message)
-    return chunk
 
 
 def _too_slow(held: int, total_bytes: int) -> UnavailableError:

@@ -17,16 +17,29 @@ N is 0 for an append with `without_places`.
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from broker_core.errors import RequestError
 from broker_core.types import AppendResult
 
+if TYPE_CHECKING:
+    from broker_core.store.few_records import FewPlaces
+
 MAGIC = int.from_bytes(b"RMQP", "little")
 VERSION = 1
 HEAD = struct.Struct("<IIQq")
 ROW_BYTES = 8 + 8 + 4 + 4
+
+
+def pack_few_places(places: FewPlaces) -> bytes:
+    """Return the reply for a few messages: the twin of `pack_append_result` without arrays."""
+    queue_ids, queue_offsets, physical_offsets, sizes, store_ms = places
+    count = len(sizes)
+    return HEAD.pack(MAGIC, VERSION, count, store_ms) + struct.pack(
+        f"<{2 * count}q{2 * count}i", *queue_offsets, *physical_offsets, *sizes, *queue_ids
+    )
 
 
 def pack_append_result(result: AppendResult) -> bytes:

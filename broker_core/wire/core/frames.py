@@ -59,6 +59,8 @@ HEAD = struct.Struct("<IBBHIIQqq")
 INFLATED_CHUNKS = 2
 """Chunks' worth of columns that are decoded at a time, and of bodies that are inflated."""
 
+_FEW = 64
+
 Raw = bytes | memoryview
 
 
@@ -73,6 +75,8 @@ class Flag(IntFlag):
 
 
 _KNOWN = int(Flag.DENSE | Flag.VERIFY | Flag.MIXED | Flag.MORE | Flag.COLUMNS)
+_DENSE, _COLUMNS = int(Flag.DENSE), int(Flag.COLUMNS)
+"""Plain numbers: those of an enum take ten times as long to combine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +154,9 @@ def unpack(message: bytes) -> Chunk:
         raise _refused(f"it begins with {message[:4].hex()}, not {MAGIC.to_bytes(4, 'little')!r}")
     if version != VERSION or flags & ~_KNOWN:
         raise _refused(f"version {version} with flags {flags:#x} is unknown, {VERSION} is known")
-    is_dense = bool(flags & Flag.DENSE)
+    is_dense = bool(flags & _DENSE)
     sizes_at = HEAD.size + _padded(head_bytes)
-    if flags & Flag.COLUMNS:
+    if flags & _COLUMNS:
         count = 0  # N counts rows of the Arrow batch, which has neither sizes nor offsets here
     offsets_at = sizes_at + _padded(4 * count)
     records_at = offsets_at + (0 if is_dense else 8 * count)
@@ -160,8 +164,12 @@ def unpack(message: bytes) -> Chunk:
     if records_at + record_bytes != len(message):
         raise _refused(f"its parts take {records_at + record_bytes} bytes, it has {len(message)}")
     sizes = np.frombuffer(message, dtype="<i4", count=count, offset=sizes_at)
-    is_whole = bool(flags & Flag.COLUMNS) or int(sizes.sum(dtype=np.int64)) == record_bytes
-    if (sizes <= 0).any() or not is_whole:
+    # Each of a few sizes is looked at by itself: a sum of arrays takes longer than a whole chunk of
+    # one message.
+    known = sizes.tolist() if count <= _FEW else None
+    total = int(sizes.sum(dtype=np.int64)) if known is None else sum(known)
+    least = int(sizes.min()) if known is None else min(known, default=1)
+    if least <= 0 or (total != record_bytes and not flags & _COLUMNS):
         raise _refused(f"its {count} sizes do not add up to {record_bytes} bytes of records")
     return Chunk(
         flags=Flag(flags),

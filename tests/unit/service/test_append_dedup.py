@@ -14,9 +14,8 @@ from broker_core.errors import PermissionDeniedError, RequestError, UnavailableE
 from broker_core.service import append_dedup
 from broker_core.service.append_dedup import AppendAttempt, AppendDedup, AppendName
 from broker_core.service.broker_pool import BrokerPool
-from broker_core.service.group_commit import GroupCommit, Job
+from broker_core.service.group_commit import Appended, GroupCommit, Job
 from broker_core.store.settings import StoreSettings
-from broker_core.types import AppendResult
 from tests.unit.broker.admission.test_records import request
 
 NAME = AppendName(b"client 16 bytes.", 7)
@@ -49,7 +48,7 @@ def open_pool(root: Path) -> BrokerPool:
 
 def append(
     dedup: AppendDedup, pool: BrokerPool, attempt: AppendAttempt, records: Records
-) -> AppendResult:
+) -> Appended:
     commit = GroupCommit(pool, 1 << 20)
     return dedup.once(attempt, records, lambda: commit.append(Job(records)))
 
@@ -60,12 +59,12 @@ def bodies(pool: BrokerPool) -> list[bytes]:
         return found
 
 
-def same(one: AppendResult, other: AppendResult) -> bool:
+def same(one: Appended, other: Appended) -> bool:
     return (
-        one.queue_ids.tolist() == other.queue_ids.tolist()
-        and one.queue_offsets.tolist() == other.queue_offsets.tolist()
-        and one.physical_offsets.tolist() == other.physical_offsets.tolist()
-        and one.sizes.tolist() == other.sizes.tolist()
+        list(one.queue_ids) == list(other.queue_ids)
+        and list(one.queue_offsets) == list(other.queue_offsets)
+        and list(one.physical_offsets) == list(other.physical_offsets)
+        and list(one.sizes) == list(other.sizes)
         and one.store_timestamp_ms == other.store_timestamp_ms
     )
 
@@ -241,7 +240,7 @@ def test_other_clients_do_not_push_out_an_append(pool: BrokerPool, user: str) ->
     dedup = AppendDedup(pool, client_window=2, user_window=3)
     commit = GroupCommit(pool, 1 << 20)
 
-    def once(attempt: AppendAttempt, records: Records, user: str) -> AppendResult:
+    def once(attempt: AppendAttempt, records: Records, user: str) -> Appended:
         return dedup.once(attempt, records, lambda: commit.append(Job(records)), user=user)
 
     mine = request(message(1, unique=False))
@@ -299,9 +298,9 @@ def test_a_repeat_waits_for_the_first_one_under_way(pool: BrokerPool) -> None:
     dedup, commit = AppendDedup(pool), GroupCommit(pool, 1 << 20)
     records = request(message(1))
     began, go = threading.Event(), threading.Event()
-    answers: list[AppendResult] = []
+    answers: list[Appended] = []
 
-    def slowly() -> AppendResult:
+    def slowly() -> Appended:
         began.set()
         assert go.wait(30)
         return commit.append(Job(records))
@@ -325,7 +324,7 @@ def test_a_failed_append_may_be_tried_again(pool: BrokerPool) -> None:
     dedup = AppendDedup(pool)
     records = request(message(1))
 
-    def fail() -> AppendResult:
+    def fail() -> Appended:
         raise UnavailableError("busy")
 
     with pytest.raises(UnavailableError, match="busy"):

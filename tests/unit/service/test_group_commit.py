@@ -109,7 +109,7 @@ def test_requests_that_wait_together_are_one_append(pool: BrokerPool) -> None:
     assert stalled.commit.groups == 2
     assert stalled.commit.requests == 11
     assert bodies(pool, 1) == [text for n in range(1, 10, 2) for text in (b"%d" % n, b"%d+" % n)]
-    placed = [job.result.queue_offsets.tolist() for job in jobs[1::2] if job.result]
+    placed = [list(job.result.queue_offsets) for job in jobs[1::2] if job.result]
     assert placed == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
 
 
@@ -245,5 +245,5 @@ def test_large_and_small_requests_of_one_group_get_their_own_places(pool: Broker
     for job, texts in zip(jobs, sent, strict=True):
         assert job.result is not None
         found = bodies(pool, int(job.result.queue_ids[0]))
-        assert [found[offset] for offset in job.result.queue_offsets.tolist()] == texts
+        assert [found[offset] for offset in job.result.queue_offsets] == texts
     assert len(bodies(pool)) == 1 + 2 + 200

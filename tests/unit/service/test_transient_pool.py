@@ -15,12 +15,11 @@ from broker_core import DiskFullError, StorageError
 from broker_core.errors import ConfigError
 from broker_core.service.append_dedup import AppendAttempt, AppendDedup, AppendName
 from broker_core.service.broker_pool import BrokerPool
-from broker_core.service.group_commit import GroupCommit, Job
+from broker_core.service.group_commit import Appended, GroupCommit, Job
 from broker_core.service.settings import ServiceSettings
 from broker_core.service.transient_pool import Committer, PooledWriter
 from broker_core.store.check.store import check
 from broker_core.store.settings import StoreSettings
-from broker_core.types import AppendResult
 from tests.contract.test_messages import outgoing
 from tests.kit.faulty_files import Fault, FaultyFiles
 from tests.kit.served import SMALL_FILES
@@ -45,7 +44,7 @@ def pool(tmp_path: Path) -> Iterator[BrokerPool]:
     opened.close()
 
 
-def send(pool: BrokerPool, *bodies: bytes, queue_id: int = 0, flush: str = "async") -> AppendResult:
+def send(pool: BrokerPool, *bodies: bytes, queue_id: int = 0, flush: str = "async") -> Appended:
     job = Job(records(*bodies, queue_id=queue_id), flush=flush)
     return GroupCommit(pool, 1 << 20).append(job)
 
@@ -60,7 +59,7 @@ def test_what_was_accepted_can_be_read_after_the_commit(pool: BrokerPool) -> Non
     placed = [send(pool, b"a", b"b"), send(pool, b"c")]
 
     assert bodies(pool) == []
-    assert pool.writer.held_bytes == sum(int(each.sizes.sum()) for each in placed)
+    assert pool.writer.held_bytes == sum(int(sum(each.sizes)) for each in placed)
 
     assert pool.writer.commit() == 3
     assert bodies(pool) == [b"a", b"b", b"c"]
@@ -98,9 +97,9 @@ def test_messages_lie_where_their_senders_were_told(
     for queue_id in (0, 1):
         here = [each for each, (chosen, _) in zip(told, batches, strict=True) if chosen == queue_id]
         expected: dict[str, list[int]] = {
-            "queueOffset": [at for each in here for at in each.queue_offsets.tolist()],
-            "physicalOffset": [at for each in here for at in each.physical_offsets.tolist()],
-            "storeSize": [size for each in here for size in each.sizes.tolist()],
+            "queueOffset": [at for each in here for at in each.queue_offsets],
+            "physicalOffset": [at for each in here for at in each.physical_offsets],
+            "storeSize": [size for each in here for size in each.sizes],
             "storeTimestamp": [
                 1000 * each.store_timestamp_ms for each in here for _ in range(len(each.sizes))
             ],
@@ -165,13 +164,13 @@ def test_a_repeat_is_answered_as_the_first(pool: BrokerPool) -> None:
     attempt = AppendAttempt(AppendName(b"client 16 bytes.", 7), 1, pool.instance)
     sent = records(b"a")
 
-    def append() -> AppendResult:
+    def append() -> Appended:
         return GroupCommit(pool, 1 << 20).append(Job(sent))
 
     first = repeats.once(attempt, sent, append)
     again = repeats.once(attempt._replace(number=2), sent, append)
 
-    assert first.physical_offsets.tolist() == again.physical_offsets.tolist()
+    assert list(first.physical_offsets) == list(again.physical_offsets)
     assert bodies(pool) == [b"a"]
 
 
