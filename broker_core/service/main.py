@@ -26,6 +26,7 @@ from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.core.rpc import Identify
 from broker_core.service.metrics import Metrics, MetricsPort
 from broker_core.service.server import BrokerServer, anyone
+from broker_core.service.tail_dispatch import TailDispatcher
 from broker_core.service.transient_pool import Committer, PooledWriter
 from broker_core.types import Closing
 
@@ -58,8 +59,8 @@ class RecoveryLog:
 class BrokerProcess:
     """A broker pool, its server and its background services, started and stopped together.
 
-    They stop from the outside in: calls, services, the pool's committer, metrics, the store. Each
-    uses those that stop after it.
+    They stop from the outside in: calls, services, the pool's committer, the dispatch of what is
+    pending, metrics, the store. Each uses those that stop after it.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class BrokerProcess:
             raise
         self.background = Background(services(self), self.pool.clock_ms)
         self._committer = committer(self)
+        self._dispatcher = TailDispatcher(self.pool.writer)
 
     def _watch(self) -> None:
         writer, commit = self.pool.writer, self.server.group_commit
@@ -110,6 +112,7 @@ class BrokerProcess:
             ("rocketmq_pool_bytes", "gauge", lambda: writer.held_bytes),
             ("rocketmq_log_bytes", "counter", lambda: writer.log_end),
             ("rocketmq_durable_lag_bytes", "gauge", lambda: writer.durable_lag_bytes),
+            ("rocketmq_dispatch_behind_bytes", "gauge", lambda: writer.dispatch_behind_bytes),
         ):
             self.metrics.gauge(name, kind, read)
         if self.settings.metrics_listen:
@@ -134,6 +137,7 @@ class BrokerProcess:
     def start(self) -> None:
         """Begin to serve; clients can connect when this returns."""
         self.background.start()
+        self._dispatcher.start()
         if self._committer is not None:
             self._committer.start()
         self.server.start()
@@ -144,6 +148,7 @@ class BrokerProcess:
         self.background.stop()
         if self._committer is not None:
             self._committer.stop()
+        self._dispatcher.stop()
         if self._metrics_port is not None:
             self._metrics_port.stop()
         self.pool.close()

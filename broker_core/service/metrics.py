@@ -9,6 +9,7 @@
     rocketmq_flush_seconds                   how long flushes took, as a histogram
     rocketmq_log_bytes                       the physical offset at which the log ends
     rocketmq_durable_lag_bytes               how much of it is not flushed yet
+    rocketmq_dispatch_behind_bytes           how much of it queues and index do not have yet
     rocketmq_start_time_seconds              when the server was started
 
 Counting takes a lock for a few additions; the text is composed for each scrape. The port asks for

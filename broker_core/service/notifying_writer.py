@@ -36,6 +36,8 @@ class NotifyingWriter(StoreWriter):
     """
 
     arrivals: ArrivalNotifier
+    on_pending: Callable[[], None] | None = None
+    """Called after each append that left records pending (tail_dispatch.py)."""
 
     def append(
         self,
@@ -48,6 +50,7 @@ class NotifyingWriter(StoreWriter):
         batch = self.as_batch(messages)
         result = super().append(batch, flush=flush, guard=guard)
         self.announce(batch, result.queue_offsets)
+        self._tell_pending()
         return result
 
     def append_quickly(self, few: FewRecords, *, is_sync: bool) -> FewPlaces | None:
@@ -63,7 +66,18 @@ class NotifyingWriter(StoreWriter):
             self.announce(few.as_batch(), np.array(places.queue_offsets, dtype=np.int64))
         else:
             self.arrivals.announce(few.queues)
+        self._tell_pending()
         return places
+
+    def _tell_pending(self) -> None:
+        # Looked at without a turn: if nothing is pending any more, another thread dispatched it.
+        if self.on_pending is not None and self._session.tail.has_pending:
+            self.on_pending()
+
+    def dispatch_pending(self) -> None:
+        """Give queues and index what is pending; nothing if nothing is."""
+        with self.turn("dispatch pending messages"):
+            pass
 
     def announce(self, batch: Batch, queue_offsets: NDArray[np.int64]) -> None:
         """Wake calls that wait for messages of this batch, which can be read now."""
@@ -94,9 +108,16 @@ class NotifyingWriter(StoreWriter):
         return self._session.log_end
 
     @property
+    def dispatch_behind_bytes(self) -> int:
+        """Bytes of the log that queues and index do not have yet."""
+        tail = self._session.tail
+        return tail.end - tail.dispatched_end if tail.has_pending else 0
+
+    @property
     def durable_lag_bytes(self) -> int:
         """Bytes of the log that have not been flushed yet."""
-        return max(0, self._session.log_end - self._session.tail.durable_end)
+        tail = self._session.tail
+        return max(0, tail.end - tail.durable_end)
 
 
 def _arrived(

@@ -200,6 +200,7 @@ class BrokerServer:
             "bytesInFlight": commit.held_bytes,
             "poolBytes": writer.held_bytes,
             "durableLagBytes": writer.durable_lag_bytes,
+            "dispatchBehindBytes": writer.dispatch_behind_bytes,
             "uptimeMs": max(0, self._pool.clock_ms() - self._started_ms),
         }
         return pb.Stats(store=str(writer.root), numbers=numbers)

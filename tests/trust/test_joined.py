@@ -111,7 +111,7 @@ class Store:
         if len(job.records) <= CROWD // 2:
             return True
         try:
-            job.batch = self.pool.writer.as_batch(self.commit._admitted([job])).make_ready()
+            job.batch = self.commit._as_batch(self.commit._admitted([job])).make_ready()
         except BrokerError as error:
             job.error = error
         return job.error is None
@@ -124,15 +124,15 @@ class Store:
         assert job.result is not None
         for raw, queue, offset in zip(
             request.records,
-            list(job.result.queue_ids),
-            list(job.result.queue_offsets),
+            map(int, job.result.queue_ids),
+            map(int, job.result.queue_offsets),
             strict=True,
         ):
             topic, body = _topic_and_body(raw)
             place = (topic, queue, offset)
             assert place not in self.told, f"{request.label}: {place} was given to two messages"
             self.told[place] = (request.label, body)
-        return f"stored in queues {list(job.result.queue_ids)}"
+        return f"stored in queues {[int(each) for each in job.result.queue_ids]}"
 
     def stored(self) -> dict[Place, bytes]:
         """All messages of the topics, by their places, with bodies as they are stored."""

@@ -30,6 +30,7 @@ from broker_core.service import group_commit
 from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.group_commit import GroupCommit, Job
 from broker_core.store.batch import Batch
+from broker_core.store.few_records import FewRecords
 from broker_core.store.settings import StoreSettings
 
 
@@ -146,7 +147,7 @@ def test_a_request_that_ends_in_a_bug_does_not_harm_the_others(
 
     def fails_for_one(
         door: Door, requests: Sequence[Records], permits: Sequence[Permit | None]
-    ) -> Batch:
+    ) -> Batch | FewRecords:
         if any(b"odd" in request.data.tobytes() for request in requests):
             raise IndexError
         return admit_appends(door, requests, permits)
