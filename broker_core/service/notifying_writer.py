@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from broker_core.service.arrival_notifier import ArrivalNotifier
     from broker_core.store.batch import Batch
     from broker_core.store.few_records import FewPlaces, FewRecords
+    from broker_core.store.log_first import Placed
     from broker_core.types import AppendResult
 
 
@@ -61,13 +62,23 @@ class NotifyingWriter(StoreWriter):
         placed = self._append_few(few, is_sync=is_sync)
         if placed is None:
             return None
-        places = few.places(placed)
+        self._announce_few(few, placed)
+        return few.places(placed)
+
+    def append_few(self, few: FewRecords, *, flush: str | None = None) -> Placed:
+        """Append a few records as StoreWriter does, and announce them."""
+        placed = self._append_few(few, is_sync=self._is_sync(flush))
+        if placed is None:
+            return self._append_as_batch(few, flush)
+        self._announce_few(few, placed)
+        return placed
+
+    def _announce_few(self, few: FewRecords, placed: Placed) -> None:
         if any(self.arrivals.is_followed(queue) for queue in few.queues):
-            self.announce(few.as_batch(), np.array(places.queue_offsets, dtype=np.int64))
+            self.announce(few.as_batch(), np.array(placed[0], dtype=np.int64))
         else:
             self.arrivals.announce(few.queues)
         self._tell_pending()
-        return places
 
     def _tell_pending(self) -> None:
         # Looked at without a turn: if nothing is pending any more, another thread dispatched it.

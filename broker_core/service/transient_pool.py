@@ -48,7 +48,8 @@ from broker_core.types import AppendResult
 if TYPE_CHECKING:
     from broker_core.codec.dispatch_request import DispatchRequests
     from broker_core.codec.message_batch import MessageBatch
-    from broker_core.store.few_records import FewPlaces, FewRecords
+    from broker_core.store.few_records import FewRecords
+    from broker_core.store.log_first import Placed
     from broker_core.store.queue.writer import QueueKey
 
 log = logging.getLogger(__name__)
@@ -114,8 +115,8 @@ class PooledWriter(NotifyingWriter):
             self.on_held(self.held_bytes)
         return result
 
-    def append_quickly(self, few: FewRecords, *, is_sync: bool) -> FewPlaces | None:
-        """Leave the way of few alone: its records would lie where held ones are to lie."""
+    def _append_few(self, few: FewRecords, *, is_sync: bool) -> Placed | None:
+        """Leave everything to the way of many: few records would lie where held ones are to lie."""
         return None
 
     def _place(self, batch: Batch) -> AppendResult:

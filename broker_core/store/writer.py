@@ -214,8 +214,9 @@ class StoreWriter(Closing):
     def append_few(self, few: FewRecords, *, flush: str | None = None) -> Placed:
         """Append a few records as `append` does, and return where they lie, without arrays."""
         placed = self._append_few(few, is_sync=self._is_sync(flush))
-        if placed is not None:
-            return placed
+        return self._append_as_batch(few, flush) if placed is None else placed
+
+    def _append_as_batch(self, few: FewRecords, flush: str | None) -> Placed:
         result = self.append(few.as_batch(), flush=flush)
         offsets = result.queue_offsets.tolist()
         return offsets, int(result.physical_offsets[0]), result.store_timestamp_ms

@@ -29,8 +29,19 @@ PLACES = [
     Failpoint.INDEX_ENTRIES_WRITTEN,
     Failpoint.INDEX_SLOTS_WRITTEN,
     Failpoint.MARKED_CLEAN,
+    Failpoint.ROOM_CLAIMED,
+    Failpoint.MARKED_PENDING,
+    Failpoint.PENDING_WRITTEN,
+    Failpoint.PENDING_DISPATCHED,
 ]
-EVERYDAY = [(PLACES[1], 2), (PLACES[3], 5), (PLACES[7], 3), (PLACES[4], 9)]
+EVERYDAY = [
+    (PLACES[1], 2),
+    (PLACES[3], 5),
+    (PLACES[7], 3),
+    (PLACES[4], 9),
+    (PLACES[9], 2),
+    (PLACES[10], 3),
+]
 ALL = [(place, count) for place in PLACES for count in range(1, 14)]
 BATCHES, SENDERS, SENT = 4, 3, 6
 

@@ -37,11 +37,11 @@ _NO_OFFSET = bytes(layout.BODY_LENGTH - layout.PREPARED_OFFSET)
 
 
 class _Plain(NamedTuple):
-    """What an append needs to know of one record; `spaces` are those in its properties."""
+    """What an append needs to know of one record; it has no more index keys than `keys`."""
 
     topic: str
     queue_id: int
-    spaces: int
+    keys: int
 
 
 def admit_appends(
@@ -89,8 +89,7 @@ def admit_few(
         door.require_queues(topic, min(queue_ids), max(queue_ids))
     _put_hosts(data, starts, requests, store_host)
     queues = [(plain.topic, plain.queue_id) for plain in found]
-    keys = most_keys(len(found), sum(plain.spaces for plain in found))
-    return FewRecords(data, sizes, queues, keys)
+    return FewRecords(data, sizes, queues, sum(plain.keys for plain in found))
 
 
 def _plain(data: bytearray, start: int, size: int, limit: int) -> _Plain | None:
@@ -121,8 +120,8 @@ def _plain(data: bytearray, start: int, size: int, limit: int) -> _Plain | None:
     properties = parse_properties(memoryview(data)[properties_at + 2 : end])
     has_zero = data.find(0, properties_at + 2, end) >= 0
     is_plain = not has_zero and OWN_PROPERTIES.isdisjoint(properties)
-    spaces = data.count(b" ", properties_at + 2, end)
-    return _Plain(topic, queue_id, spaces) if is_plain else None
+    keys = most_keys(1, data.count(b" ", properties_at + 2, end)) if properties else 0
+    return _Plain(topic, queue_id, keys) if is_plain else None
 
 
 def _put_hosts(

@@ -109,6 +109,8 @@ class IndexWriter:
 
         OSError if the disk refuses. Nothing is written.
         """
+        if not count:
+            return True  # messages without keys need no file
         position = self.position
         if count > self._room():
             return False
