@@ -22,7 +22,7 @@ from broker_core.codec.hashing.java import index_hash, java_hash
 from broker_core.codec.ids import UniqueIds, offset_id
 from broker_core.codec.message import encode_single, message_properties
 from broker_core.codec.message_batch import Destinations
-from broker_core.errors import IllegalMessageError
+from broker_core.errors import IllegalMessageError, RequestError
 from broker_core.store.few_records import FewRecords
 from broker_core.types import LogicalOffset, PhysicalOffset, SendResult
 
@@ -79,7 +79,10 @@ class Sender:
             properties=properties,
             sharding_key=sharding_key,
         )
-        queue = self._choose_queue(config, queue_id, sharding_key)
+        if queue_id is None:
+            queue = self._choose_queue(config, sharding_key)
+        else:
+            queue = self._require_queue(config, queue_id)
         host = self._store_host
         single = encode_single(
             topic,
@@ -137,11 +140,13 @@ class Sender:
         to = Destinations.to_queue(topic, queue_id, 1)
         self._door.require_deliverable(to, np.array([size]))
 
-    def _choose_queue(
-        self, config: TopicConfig, queue_id: int | None, sharding_key: str | None
-    ) -> int:
-        if queue_id is not None:
+    def _require_queue(self, config: TopicConfig, queue_id: int) -> int:
+        try:
             return config.check_queue(queue_id)
+        except RequestError:
+            return self._look(config.name).check_queue(queue_id)  # queues may have been added
+
+    def _choose_queue(self, config: TopicConfig, sharding_key: str | None) -> int:
         if sharding_key:
             return index_hash(java_hash(sharding_key)) % config.write_queues
         self._turn += 1

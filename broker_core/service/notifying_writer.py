@@ -73,6 +73,13 @@ class NotifyingWriter(StoreWriter):
         self._announce_few(few, placed)
         return placed
 
+    def append_unchanged(self, few: FewRecords, changes: int) -> Placed | None:
+        """Append a few records as StoreWriter does, and announce them."""
+        placed = super().append_unchanged(few, changes)
+        if placed is not None:
+            self._announce_few(few, placed)
+        return placed
+
     def _announce_few(self, few: FewRecords, placed: Placed) -> None:
         if any(self.arrivals.is_followed(queue) for queue in few.queues):
             self.announce(few.as_batch(), np.array(placed[0], dtype=np.int64))

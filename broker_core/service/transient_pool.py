@@ -115,7 +115,9 @@ class PooledWriter(NotifyingWriter):
             self.on_held(self.held_bytes)
         return result
 
-    def _append_few(self, few: FewRecords, *, is_sync: bool) -> Placed | None:
+    def _append_few(
+        self, few: FewRecords, *, is_sync: bool, changes: int | None = None
+    ) -> Placed | None:
         """Leave everything to the way of many: few records would lie where held ones are to lie."""
         return None
 

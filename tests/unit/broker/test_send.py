@@ -73,6 +73,16 @@ def test_queues_that_are_added_are_used_from_the_next_send_on(
     assert queues == {0, 1, 2, 3}
 
 
+def test_a_queue_that_was_added_can_be_named(
+    broker: EmbeddedBroker, neighbour: EmbeddedBroker
+) -> None:
+    neighbour.add_queues("orders", 4)
+
+    sent = broker.send("orders", b"x", queue_id=3)
+
+    assert sent.queue_id == 3
+
+
 def test_a_topic_made_anew_with_fewer_queues_is_sent_to_as_it_is(
     broker: EmbeddedBroker, neighbour: EmbeddedBroker
 ) -> None:
