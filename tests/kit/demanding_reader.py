@@ -111,7 +111,7 @@ class DemandingReader:
         self._ends = ends
 
 
-def read(root: Path, promises: Path, is_steady: bool, told: Connection) -> None:  # noqa: FBT001
+def read(root: Path, promises: Path, is_steady: bool, told: Connection) -> None:
     """Look until a word comes, and report."""
     reader = DemandingReader(root, promises, is_steady=is_steady)
     error = ""
