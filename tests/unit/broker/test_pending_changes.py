@@ -162,7 +162,8 @@ def test_queues_are_added_and_filled(root: Path, broker: EmbeddedBroker) -> None
         other.add_queues("t", 3)
         assert pending_records(root) == 0
         assert other.send("t", b"new", queue_id=2).queue_offset == 0
-    assert visible(broker) == [*ALL[::2], *ALL[1::2], b"new"]
+    assert broker.send("t", b"newer", queue_id=2).queue_offset == 1
+    assert visible(broker) == [*ALL[::2], *ALL[1::2], b"new", b"newer"]
 
 
 def test_a_deleted_topic_takes_its_pending_messages_along(
@@ -172,6 +173,8 @@ def test_a_deleted_topic_takes_its_pending_messages_along(
         other.delete_topic("t")
         with pytest.raises(TopicNotFoundError):
             broker.offsets("t")
+        with pytest.raises(TopicNotFoundError):
+            broker.send("t", b"too late")
         other.create_topic("t", queues=2)
         # The numbers of messages that were pending are not used twice.
         assert other.send("t", b"anew", queue_id=1).queue_offset == 5
