@@ -167,7 +167,8 @@ class AppendDedup:
         self._windows = (client_window, user_window)
         self._lock = threading.Lock()
         self._done: dict[str, _UserWindow] = {}
-        self._doing: dict[tuple[str, AppendName], threading.Event] = {}
+        # What ends a wait for an append that is under way; made by the first who waits.
+        self._doing: dict[tuple[str, AppendName], threading.Event | None] = {}
 
     def once(
         self,
@@ -187,11 +188,15 @@ class AppendDedup:
         name, key = attempt.name, (user, attempt.name)
         while True:
             with self._lock:
-                window = self._done.setdefault(user, _UserWindow())
+                window = self._done.get(user)
+                if window is None:
+                    window = self._done[user] = _UserWindow()
                 done = window.get(name)
-                under_way = self._doing.get(key)
-                if done is None and under_way is None:
-                    self._doing[key] = threading.Event()
+                under_way = None
+                if done is None and key in self._doing:
+                    under_way = self._doing[key] = self._doing[key] or threading.Event()
+                elif done is None:
+                    self._doing[key] = None
                     never_came = attempt.instance == self._pool.instance and window.reaches(name)
                     break
             if done is not None:
@@ -209,7 +214,9 @@ class AppendDedup:
             return result
         finally:
             with self._lock:
-                self._doing.pop(key).set()
+                ended = self._doing.pop(key)
+            if ended is not None:
+                ended.set()
 
     def _remember(self, user: str, name: AppendName, result: Appended) -> None:
         if not len(result.sizes):

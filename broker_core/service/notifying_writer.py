@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker_core.codec.encode import EncodedRecords
-    from broker_core.codec.message_batch import MessageBatch
     from broker_core.service.arrival_notifier import ArrivalNotifier
     from broker_core.store.batch import Batch
     from broker_core.store.few_records import FewPlaces, FewRecords
@@ -40,52 +39,35 @@ class NotifyingWriter(StoreWriter):
     on_pending: Callable[[], None] | None = None
     """Called after each append that left records pending (tail_dispatch.py)."""
 
-    def append(
-        self,
-        messages: MessageBatch | Batch,
-        *,
-        flush: str | None = None,
-        guard: Callable[[], None] | None = None,
-    ) -> AppendResult:
-        """Append a batch as StoreWriter does, and announce it."""
-        batch = self.as_batch(messages)
-        result = super().append(batch, flush=flush, guard=guard)
-        self.announce(batch, result.queue_offsets)
-        self._tell_pending()
-        return result
-
     def append_quickly(self, few: FewRecords, *, is_sync: bool) -> FewPlaces | None:
-        """Append a few records the quick way, and announce them; None if they must go as a batch.
+        """Append a few records the quick way; None if they must go as a batch.
 
         Raise what `append` raises if the disk refuses; then nothing was written.
         """
         placed = self._append_few(few, is_sync=is_sync)
+        return None if placed is None else few.places(placed)
+
+    # The two ways into the log, which every append takes one of.
+
+    def _append_few(
+        self, few: FewRecords, *, is_sync: bool, changes: int | None = None
+    ) -> Placed | None:
+        placed = super()._append_few(few, is_sync=is_sync, changes=changes)
         if placed is None:
             return None
-        self._announce_few(few, placed)
-        return few.places(placed)
-
-    def append_few(self, few: FewRecords, *, flush: str | None = None) -> Placed:
-        """Append a few records as StoreWriter does, and announce them."""
-        placed = self._append_few(few, is_sync=self._is_sync(flush))
-        if placed is None:
-            return self._append_as_batch(few, flush)
-        self._announce_few(few, placed)
-        return placed
-
-    def append_unchanged(self, few: FewRecords, changes: int) -> Placed | None:
-        """Append a few records as StoreWriter does, and announce them."""
-        placed = super().append_unchanged(few, changes)
-        if placed is not None:
-            self._announce_few(few, placed)
-        return placed
-
-    def _announce_few(self, few: FewRecords, placed: Placed) -> None:
         if any(self.arrivals.is_followed(queue) for queue in few.queues):
             self.announce(few.as_batch(), np.array(placed[0], dtype=np.int64))
         else:
             self.arrivals.announce(few.queues)
         self._tell_pending()
+        return placed
+
+    def _append_many(
+        self, batch: Batch, *, is_sync: bool, guard: Callable[[], None] | None
+    ) -> AppendResult:
+        result = super()._append_many(batch, is_sync=is_sync, guard=guard)
+        self.announce(batch, result.queue_offsets)
+        return result
 
     def _tell_pending(self) -> None:
         # Looked at without a turn: if nothing is pending any more, another thread dispatched it.

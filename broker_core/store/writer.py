@@ -204,6 +204,11 @@ class StoreWriter(Closing):
         placed = None if few is None else self._append_few(few, is_sync=is_sync)
         if placed is not None and few is not None:
             return _result_of(few, placed)
+        return self._append_many(batch, is_sync=is_sync, guard=guard)
+
+    def _append_many(
+        self, batch: Batch, *, is_sync: bool, guard: Callable[[], None] | None
+    ) -> AppendResult:
         # Encoding, hashing and grouping are the larger part of the work: all of it before the lock.
         batch = batch.make_ready()
         with self.turn("append messages"):

@@ -30,7 +30,7 @@ from broker_core.service import group_commit
 from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.group_commit import GroupCommit, Job
 from broker_core.store.batch import Batch
-from broker_core.store.few_records import FewRecords
+from broker_core.store.few_records import FewPlaces, FewRecords
 from broker_core.store.settings import StoreSettings
 
 
@@ -166,19 +166,19 @@ def test_a_request_that_ends_in_a_bug_does_not_harm_the_others(
 
 def test_one_sync_request_makes_its_group_durable(pool: BrokerPool) -> None:
     seen = []
-    append = pool.writer.append
+    append = pool.writer.append_quickly
 
-    def watched(batch: object, *, flush: str | None = None) -> object:
-        seen.append(flush)
-        return append(batch, flush=flush)  # type: ignore[arg-type]  # handed through
+    def watched(few: FewRecords, *, is_sync: bool) -> FewPlaces | None:
+        seen.append(is_sync)
+        return append(few, is_sync=is_sync)
 
-    pool.writer.append = watched  # type: ignore[method-assign,assignment]  # to see the flush mode
+    pool.writer.append_quickly = watched  # type: ignore[method-assign]  # to see the flush mode
     stalled = Stalled(pool)
 
     stalled.submit(Job(records(b"a")), Job(records(b"b"), flush="sync"), Job(records(b"c")))
     stalled.go()
 
-    assert seen == ["async", "sync"]
+    assert seen == [False, True]
 
 
 def test_a_request_whose_time_is_over_is_not_begun(pool: BrokerPool) -> None:
