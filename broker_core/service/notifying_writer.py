@@ -36,6 +36,8 @@ class NotifyingWriter(StoreWriter):
     """
 
     arrivals: ArrivalNotifier
+    changes = 0
+    """Changes of the store's configuration so far."""
     on_pending: Callable[[], None] | None = None
     """Called after each append that left records pending (tail_dispatch.py)."""
 
@@ -46,6 +48,11 @@ class NotifyingWriter(StoreWriter):
         """
         placed = self._append_few(few, is_sync=is_sync)
         return None if placed is None else few.places(placed)
+
+    def note_change(self) -> None:
+        """Count a change of the store's configuration; in a turn, before it (known_topics.py)."""
+        self.changes += 1
+        super().note_change()
 
     # The two ways into the log, which every append takes one of.
 

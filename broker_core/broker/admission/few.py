@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from broker_core.broker.admission.records import Records, admit
 from broker_core.codec import layout
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from broker_core.broker.admission.door import Door
     from broker_core.broker.transactions.ownership import Permit
     from broker_core.store.batch import Batch
+    from broker_core.store.settings import StoreSettings
 
 FEW = MOST_RECORDS
 """Most records that are admitted one by one; beyond, columns are quicker."""
@@ -44,6 +45,17 @@ class _Plain(NamedTuple):
     keys: int
 
 
+class QueueDoor(Protocol):
+    """The part of a Door that plain records are asked at."""
+
+    @property
+    def settings(self) -> StoreSettings:
+        """The store's."""
+
+    def require_queues(self, topic: str, *queue_ids: int) -> None:
+        """Raise unless clients may write to these queues of a topic."""
+
+
 def admit_appends(
     door: Door, requests: Sequence[Records], permits: Sequence[Permit | None] = ()
 ) -> Batch | FewRecords:
@@ -56,7 +68,7 @@ def admit_appends(
 
 
 def admit_few(
-    door: Door, requests: Sequence[Records], permits: Sequence[Permit | None] = ()
+    door: QueueDoor, requests: Sequence[Records], permits: Sequence[Permit | None] = ()
 ) -> FewRecords | None:
     """Return the records that `admit` would return, or None if one is not plain.
 

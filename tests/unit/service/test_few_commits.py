@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from broker_core.broker.catalog import TOPICS_FILE
 from broker_core.codec.record import Record
-from broker_core.errors import DiskFullError
+from broker_core.errors import DiskFullError, RequestError, TopicNotFoundError
 from broker_core.service.append_dedup import AppendAttempt, AppendDedup, AppendName
 from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.group_commit import Appended, GroupCommit, Job
+from broker_core.service.known_topics import HOLDS_S, KnownTopics
 from broker_core.store.check.store import check
 from broker_core.store.few_records import MOST_BYTES, MOST_RECORDS, FewPlaces
 from broker_core.store.settings import StoreSettings
@@ -158,6 +160,48 @@ def test_a_disk_that_is_full_fails_each_that_waits_and_no_more(tmp_path: Path) -
     assert [text for text in new(pool) if text != b"first"] == [b"before", b"behind"]
     pool.close()
     assert check(tmp_path / "store") == []
+
+
+def test_a_request_of_nothing_is_answered_with_nothing(pool: BrokerPool) -> None:
+    assert [*send(pool).queue_offsets] == []
+    assert pool.writer.dispatch_behind_bytes == 0
+
+
+def test_a_topic_is_known_until_it_is_changed(pool: BrokerPool) -> None:
+    commit = GroupCommit(pool, 1 << 20)
+    commit.append(Job(records(b"a")))
+    with pytest.raises(RequestError, match="queues 0 to 1"):
+        commit.append(Job(records(b"b", queue_id=2)))
+    with pool.broker() as broker:
+        broker.add_queues("t", 3)
+    commit.append(Job(records(b"b", queue_id=2)))
+    with pool.broker() as broker:
+        broker.delete_topic("t")
+    with pytest.raises(TopicNotFoundError):
+        commit.append(Job(records(b"c")))
+    with pool.broker() as broker:
+        broker.create_topic("t", queues=1)
+    commit.append(Job(records(b"d")))
+    with pytest.raises(RequestError, match="queues 0 to 0"):
+        commit.append(Job(records(b"e", queue_id=1)))
+
+    assert new(pool) == [b"d"]
+
+
+def test_topics_changed_by_hand_are_seen_after_a_second(pool: BrokerPool) -> None:
+    now = [0.0]
+    known = KnownTopics(pool, lambda: now[0])
+    known.require_queues("t", 0, 1)
+    with pool.broker() as broker:
+        path = broker.reader.root / TOPICS_FILE
+    text = path.read_text()
+    path.write_text(text.replace('"writeQueueNums":2', '"writeQueueNums":1'))
+    assert path.read_text() != text
+
+    known.require_queues("t", 1)
+    now[0] = HOLDS_S
+    with pytest.raises(RequestError, match="queues 0 to 0"):
+        known.require_queues("t", 1)
 
 
 @pytest.mark.parametrize("is_dispatched", [False, True])

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from broker_core.broker.admission.door import Door
-from broker_core.broker.admission.few import admit_appends
+from broker_core.broker.admission.few import QueueDoor, admit_few
 from broker_core.broker.admission.records import Records
 from broker_core.broker.transactions.ownership import Permit
 from broker_core.codec.compression import compress, compression_flags
@@ -29,7 +28,6 @@ from broker_core.errors import (
 from broker_core.service import group_commit
 from broker_core.service.broker_pool import BrokerPool
 from broker_core.service.group_commit import GroupCommit, Job
-from broker_core.store.batch import Batch
 from broker_core.store.few_records import FewPlaces, FewRecords
 from broker_core.store.settings import StoreSettings
 
@@ -146,13 +144,13 @@ def test_a_request_that_ends_in_a_bug_does_not_harm_the_others(
     stalled = Stalled(pool)
 
     def fails_for_one(
-        door: Door, requests: Sequence[Records], permits: Sequence[Permit | None]
-    ) -> Batch | FewRecords:
+        door: QueueDoor, requests: Sequence[Records], permits: Sequence[Permit | None]
+    ) -> FewRecords | None:
         if any(b"odd" in request.data.tobytes() for request in requests):
             raise IndexError
-        return admit_appends(door, requests, permits)
+        return admit_few(door, requests, permits)
 
-    monkeypatch.setattr(group_commit, "admit_appends", fails_for_one)
+    monkeypatch.setattr(group_commit, "admit_few", fails_for_one)
     odd = Job(records(b"odd"))
     jobs = [Job(records(b"a")), Job(records(b"b"))]
     jobs.insert(place, odd)
