@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +26,6 @@ from broker_core.api import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from broker_core.codec.frames import FrameBatch
 from broker_core.errors import CorruptRecordError, OffsetRangeError
 from broker_core.store.format_check import require_store
-from broker_core.store.frame_reader import FrameReader
 from broker_core.store.log.commit_log import CommitLog
 from broker_core.store.pending_tail import PendingTail
 from broker_core.store.queue.consume_queue import has_entry, list_queue_ids, list_queues
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
     from broker_core.codec.dispatch_request import DispatchRequests
     from broker_core.codec.record import Record
-    from broker_core.store.frame_reader import Select
+    from broker_core.store.frame_reader import FrameReader, Select
     from broker_core.store.index.view import IndexView
     from broker_core.store.queue.view import QueueView
     from broker_core.store.queue.writer import QueueKey
@@ -71,7 +70,6 @@ class StoreReader:
         weakref.finalize(self, os.close, self._directory)
         self._progress = progress
         self.log = CommitLog(*log_directories)
-        self._frame_reader = FrameReader(root, self.log, self.settings.broker_name)
         self._views: dict[QueueKey, QueueView] = {}
         self._origins = QueueOrigins(root)
         self._state: StoreState | None = None
@@ -82,6 +80,12 @@ class StoreReader:
         """Drop all maps; batches handed out stay valid."""
         self.log.close()
         self._forget()
+
+    @cached_property
+    def _frame_reader(self) -> FrameReader:
+        from broker_core.store.frame_reader import FrameReader
+
+        return FrameReader(self.root, self.log, self.settings.broker_name)
 
     @property
     def is_in_place(self) -> bool:
