@@ -112,7 +112,9 @@ class StoreLock:
         `for_life` makes this writer such a holder.
         """
         assert not self.is_held, "the lock is not re-entrant"
-        descriptor = self._opened()
+        descriptor = self._descriptor
+        if descriptor is None:
+            descriptor = self._opened()
         if not _try_lock(descriptor, 2 if for_life else 1):
             self._wait(descriptor, wait_s, for_life=for_life)
         self.is_held = True

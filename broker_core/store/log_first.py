@@ -44,6 +44,7 @@ MOST_PENDING_BYTES = 1 << 20
 _UNCOMPILED_RECORDS = 2000
 """Records to dispatch at a time where no kernels are loaded: too few to load them, which takes as
 long as 100,000 records take without."""
+_KEYS_AHEAD = 1000
 log = logging.getLogger(__name__)
 
 Placed = tuple[list[int], int, int]
@@ -67,6 +68,7 @@ class LogFirst:
         self._records = 0
         self._most_records = 0
         self._keys = 0
+        self._claimed_keys = 0
 
     def append(self, few: FewRecords, *, is_sync: bool) -> Placed | None:
         """Append records, and return where they lie; None if they must go the way of many.
@@ -121,7 +123,7 @@ class LogFirst:
         tail = self._session.tail
         self._tail = tail
         self._last_start, self._last_store_ms = tail.last_start, tail.last_store_ms
-        self._records = self._keys = 0
+        self._records = self._keys = self._claimed_keys = 0
         is_compiled = availability.is_loaded()
         self._most_records = MOST_PENDING_RECORDS if is_compiled else _UNCOMPILED_RECORDS
 
@@ -161,14 +163,26 @@ class LogFirst:
 
     def _claim(self, few: FewRecords, queue_offsets: list[int]) -> bool:
         """Allocate room for queue entries and index keys; False if there are no files for them."""
-        components = self._components
+        claim = self._components.queues.claim
         for queue, offset in zip(few.queues, queue_offsets, strict=True):
-            if not components.queues.claim(queue, offset, offset + 1):
+            if not claim(queue, offset, offset + 1):
                 return False
-        if components.index is not None and not components.index.claim(self._keys + few.keys):
+        keys = self._keys + few.keys
+        if keys > self._claimed_keys and not self._claim_keys(keys):
             return False
         self._session.files.reach(Failpoint.ROOM_CLAIMED)
         return True
+
+    def _claim_keys(self, keys: int) -> bool:
+        """Allocate room for so many keys that are pending, or more."""
+        index = self._components.index
+        if index is None:
+            return True
+        for wanted in (keys + _KEYS_AHEAD, keys):  # near a file's end there is no room for more
+            if index.claim(wanted):
+                self._claimed_keys = wanted
+                return True
+        return False
 
     def _write(self, few: FewRecords, start: int, *, is_sync: bool) -> None:
         """Mark, write, and undo it if that fails."""

@@ -277,8 +277,10 @@ class StoreSession:
         # Written without an fsync: the page cache survives the process, and after loss of power the
         # boot id differs, so the marker is not believed anyway.
         slot, at = marker.encode(), marker.slot_offset
-        self._checkpoint().write(slot, at)
-        self._page[at - PAGE_START : at - PAGE_START + len(slot)] = slot
+        file = self._marker_file or self._checkpoint()
+        file.write(slot, at)
+        at -= PAGE_START
+        self._page[at : at + len(slot)] = slot
         self._tail = marker
 
     def note_change(self) -> None:
@@ -490,7 +492,7 @@ class StoreSession:
         if not self._has_finished or self._lock.modified_ns != self._tail.lock_modified_ns:
             return False
         try:
-            page = self._checkpoint().read(PAGE_BYTES, PAGE_START)
+            page = (self._marker_file or self._checkpoint()).read(PAGE_BYTES, PAGE_START)
         except FileNotFoundError:
             return False
         return page == self._page

@@ -108,6 +108,9 @@ class StoreWriter(Closing):
         self._clock_ms = session.clock_ms
         self._log_first = LogFirst(session, session.clock_ms)
         self._is_closed = False
+        self._is_usually_sync = settings.flush == "sync"
+        # Kept, for a turn of a single send is as short as making one.
+        self._quick_turn = session.turn("append messages", dispatches=False)
         self.before_delete: BeforeDelete | None = None
 
     @classmethod
@@ -165,9 +168,7 @@ class StoreWriter(Closing):
         `doing` completes "Could not ..." in error messages. What is pending is dispatched first,
         unless the block neither reads nor changes queues and index.
         """
-        if self._is_closed:
-            message = f"The writer of store {self.root} is closed; open the store again."
-            raise StorageError(message)
+        self._require_open()
         return self._session.turn(doing, dispatches=dispatches)
 
     def beside(self, doing: str) -> AbstractContextManager[Files]:
@@ -176,10 +177,13 @@ class StoreWriter(Closing):
         A server's appends go on meanwhile; for embedded writers it is a turn. What is changed in
         such a block must be changed in no turn alone.
         """
+        self._require_open()
+        return self._session.beside(doing)
+
+    def _require_open(self) -> None:
         if self._is_closed:
             message = f"The writer of store {self.root} is closed; open the store again."
             raise StorageError(message)
-        return self._session.beside(doing)
 
     def append(
         self,
@@ -237,7 +241,7 @@ class StoreWriter(Closing):
         `changes`: what was read of the store's configuration then still holds. None, too, if the
         records must go the way of many.
         """
-        return self._append_few(few, is_sync=self._is_sync(None), changes=changes)
+        return self._append_few(few, is_sync=self._is_usually_sync, changes=changes)
 
     def _append_few(
         self, few: FewRecords, *, is_sync: bool, changes: int | None = None
@@ -246,7 +250,8 @@ class StoreWriter(Closing):
         session = self._session
         if self._settings.append_property_crc:
             return None
-        with self.turn("append messages", dispatches=False):
+        self._require_open()
+        with self._quick_turn:
             if session.is_nested or (changes is not None and changes != self._log_first.look()):
                 return None
             return self._log_first.append(few, is_sync=is_sync)

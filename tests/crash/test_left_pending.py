@@ -14,6 +14,7 @@ import pytest
 
 from broker_core.store.io.files import Failpoint
 from broker_core.store.reader import StoreReader
+from broker_core.store.writer import StoreWriter
 from tests.kit import stores
 from tests.kit.batches import view
 from tests.kit.crash_script import Life, verify_after_death
@@ -63,11 +64,16 @@ def leave(root: Path, point: Failpoint) -> Life:
         take(store, life, step)
     files.is_armed = point not in OF_DISPATCH
     with pytest.raises(Died):
-        take(store, life, SCRIPT[-1])
-        files.is_armed = True
-        take(store, life, Step("turn"))
+        finish(store, life, files)
     files.abandon()
     return life
+
+
+def finish(store: StoreWriter, life: Life, files: DiesLater) -> None:
+    """Append for the last time, and dispatch; the writer dies in one of the two."""
+    take(store, life, SCRIPT[-1])
+    files.is_armed = True
+    take(store, life, Step("turn"))
 
 
 def require_seen(root: Path, life: Life, count: int) -> None:
@@ -80,11 +86,11 @@ def require_seen(root: Path, life: Life, count: int) -> None:
         newest = reader.frames(topic, queue_id, len(bodies) - 1, len(bodies))
         (raw,) = (raw for frames in newest for raw in frames.records())
         assert bodies[-1] in raw
-    for topic, bodies in life.attempted[:count]:
-        keys = [reader.lookup(topic, f"key-{row}", 99) for row in range(len(bodies))]
-        appends = [len(said) for name, said in life.attempted[:count] if name == topic]
+    for topic, said in life.attempted[:count]:
+        keys = [reader.lookup(topic, f"key-{row}", 99) for row in range(len(said))]
+        appends = [len(each) for name, each in life.attempted[:count] if name == topic]
         assert [len(found) for found in keys] == [
-            sum(row < said for said in appends) for row in range(len(bodies))
+            sum(row < size for size in appends) for row in range(len(said))
         ]
     reader.close()
 

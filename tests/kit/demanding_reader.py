@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -101,7 +101,7 @@ class DemandingReader:
             found = broker.query(TOPIC, key_of(queue_id, offset - 1))
             assert read[0] in found.column("body").to_pylist()
 
-    def _judge(self, promised: list[int], ends: list[int]) -> None:
+    def _judge(self, promised: Sequence[int], ends: list[int]) -> None:
         for queue_id, (count, end) in enumerate(zip(promised, ends, strict=True)):
             assert end >= count, f"queue {queue_id} ends at {end}, {count} were promised before"
             if self._is_steady:

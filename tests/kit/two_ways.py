@@ -44,7 +44,7 @@ class Step(NamedTuple):
 
     way: str
     topic: str = ""
-    count: int = 0
+    records: int = 0
     flush: str = "async"
 
 
@@ -101,7 +101,7 @@ def take(store: StoreWriter, life: Life, step: Step) -> None:
         store.flush()
         life.durable = life.acknowledged
         return
-    bodies = bodies_of(len(life.attempted), step.count)
+    bodies = bodies_of(len(life.attempted), step.records)
     life.attempted.append((step.topic, bodies))
     messages = batch(bodies, topic=step.topic)
     if step.way == "few":
