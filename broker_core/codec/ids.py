@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _HEX = np.frombuffer(b"".join(b"%02X" % value for value in range(256)), dtype=np.uint16)
+_OFFSET = struct.Struct(">q")
 _MAKER_BYTES, _TICK_BYTES = 10, 6
 UNIQUE_ID_CHARS = 2 * (_MAKER_BYTES + _TICK_BYTES)
 MAKER_CHARS = 2 * _MAKER_BYTES
@@ -36,7 +37,7 @@ def offset_id(store_host: bytes, physical_offset: int) -> str:
     >>> offset_id(bytes.fromhex("0a00000500002a9f"), 0)
     '0A00000500002A9F0000000000000000'
     """
-    return (store_host + struct.pack(">q", physical_offset)).hex().upper()
+    return (store_host + _OFFSET.pack(physical_offset)).hex().upper()
 
 
 def parse_offset_id(text: str) -> tuple[bytes, PhysicalOffset] | None:

@@ -76,9 +76,9 @@ def message_properties(
         ours[KEYS] = join_keys(topic, keys)
     if sharding_key:
         ours[SHARDING_KEY] = sharding_key
-    for name, value in ours.items():
-        if UNSTORABLE.search(value):
-            raise _illegal(topic, f"{_UNSTORABLE} in {name}")
+    if UNSTORABLE.search("".join(ours.values())):
+        name = next(name for name, value in ours.items() if UNSTORABLE.search(value))
+        raise _illegal(topic, f"{_UNSTORABLE} in {name}")
     return ours | dict(properties) if properties else ours
 
 
@@ -151,6 +151,8 @@ def _first_stop(
 
 
 def _body(topic: str, body: object) -> bytes:
+    if type(body) is bytes and body:
+        return body
     if not isinstance(body, bytes | bytearray | memoryview):
         raise _illegal(topic, f"has a body of type {type(body).__name__}; bodies are bytes")
     if not len(body):

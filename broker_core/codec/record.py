@@ -34,6 +34,8 @@ _HEAD = struct.Struct(">iIiiiqqiq")  # TOTALSIZE .. BORNTIMESTAMP
 _TIME = struct.Struct(">q")
 _BODY_HEAD = struct.Struct(">iqi")  # RECONSUMETIMES, PREPAREDOFFSET, BODYLENGTH
 _SHORT = struct.Struct(">h")
+_NO_TIME = bytes(_TIME.size)
+_NEW_BYTES = _HEAD.size + _TIME.size + _BODY_HEAD.size + _SHORT.size
 _CRC_PROPERTY_BYTES = len(PROPERTY_CRC) + 1 + 10 + 1
 
 FEW = 64
@@ -161,26 +163,38 @@ def encode_new(
     """
     raw_topic = topic.encode()
     is_v1 = len(raw_topic) <= layout.MAX_TOPIC_V1
-    sys_flag = SysFlag.BORN_HOST_V6 if is_v6(born_host) else 0
-    sys_flag |= SysFlag.STORE_HOST_V6 if is_v6(store_host) else 0
-    tail = b"".join(
+    born_bytes, store_bytes = len(born_host), len(store_host)
+    sys_flag = 0
+    if born_bytes == layout.HOST_V6:
+        sys_flag |= SysFlag.BORN_HOST_V6
+    if store_bytes == layout.HOST_V6:
+        sys_flag |= SysFlag.STORE_HOST_V6
+    version = MAGIC_V1 if is_v1 else MAGIC_V2
+    topic_head = len(raw_topic).to_bytes(1 if is_v1 else 2, "big")
+    size = (
+        _NEW_BYTES
+        + born_bytes
+        + store_bytes
+        + len(body)
+        + len(topic_head)
+        + len(raw_topic)
+        + len(properties)
+    )
+    crc = zlib.crc32(body) & CRC_MASK
+    return b"".join(
         (
+            _HEAD.pack(size, version, crc, queue_id, 0, 0, 0, sys_flag, born_timestamp),
             born_host,
-            _TIME.pack(0),
+            _NO_TIME,
             store_host,
             _BODY_HEAD.pack(0, 0, len(body)),
             body,
-            len(raw_topic).to_bytes(1 if is_v1 else 2, "big"),
+            topic_head,
             raw_topic,
             _SHORT.pack(len(properties)),
             properties,
         )
     )
-    version = MAGIC_V1 if is_v1 else MAGIC_V2
-    crc = body_crc(body)
-    size = _HEAD.size + len(tail)
-    head = _HEAD.pack(size, version, crc, queue_id, 0, 0, 0, sys_flag, born_timestamp)
-    return head + tail
 
 
 def with_property_crc(encoded: bytes) -> bytes:

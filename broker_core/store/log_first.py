@@ -63,6 +63,7 @@ class LogFirst:
         """Grows whenever somebody has written anything else than quick appends of this session."""
         # The tail that the fields below speak of; another one was marked by somebody else.
         self._tail: TailMarker | None = None
+        self._end = 0
         self._last_start = 0
         self._last_store_ms = 0
         self._records = 0
@@ -79,7 +80,7 @@ class LogFirst:
         if session.tail is not self._tail:
             self.begin()
         size = len(few.data)
-        start = session.tail.end
+        start = self._end
         file_bytes = self._components.log.file_bytes
         used = start % file_bytes
         if not used or size + layout.BLANK_BYTES > file_bytes - used:
@@ -89,14 +90,14 @@ class LogFirst:
         if not self._claim(few, queue_offsets):
             return None
         # Asked again: numbering a queue for the first time may have repaired the store.
-        if session.tail.end != start:
+        if self._end != start:
             return None
         store_ms = max(self._clock_ms(), self._last_store_ms)
         few.place(queue_offsets, start, store_ms)
         self._write(few, start, is_sync=is_sync)
         for queue, offset in zip(few.queues, queue_offsets, strict=True):
             self._ends[queue] = offset + 1
-        self._tail = session.tail
+        self._tail, self._end = session.tail, start + size
         self._last_start = start + size - few.sizes[-1]
         self._last_store_ms = store_ms
         self._records += len(few.sizes)
@@ -121,7 +122,7 @@ class LogFirst:
     def _note(self) -> None:
         """Take note of a tail without anything pending."""
         tail = self._session.tail
-        self._tail = tail
+        self._tail, self._end = tail, tail.end
         self._last_start, self._last_store_ms = tail.last_start, tail.last_store_ms
         self._records = self._keys = self._claimed_keys = 0
         is_compiled = availability.is_loaded()
@@ -129,8 +130,7 @@ class LogFirst:
 
     def _bound(self, records: int, size: int) -> None:
         """Dispatch what is pending if with so much more it would be too much."""
-        tail = self._session.tail
-        size += tail.end - tail.dispatched_end
+        size += self._end - self._session.tail.dispatched_end
         if self._records + records > self._most_records or size > MOST_PENDING_BYTES:
             self._session.dispatch()
             self._note()
@@ -186,7 +186,8 @@ class LogFirst:
 
     def _write(self, few: FewRecords, start: int, *, is_sync: bool) -> None:
         """Mark, write, and undo it if that fails."""
-        session, tail = self._session, self._session.tail
+        session = self._session
+        files, log, tail = session.files, self._components.log, session.tail
         end = start + len(few.data)
         if tail.state is not TailState.PENDING:
             session.mark_unclosed()
@@ -194,12 +195,12 @@ class LogFirst:
             session.mark_pending(
                 start, self._last_start, self._last_store_ms, end, zlib.crc32(few.data)
             )
-            session.files.reach(Failpoint.MARKED_PENDING)
-            self._components.log.write_behind(start, few.data)
-            session.files.reach(Failpoint.PENDING_WRITTEN)
+            files.reach(Failpoint.MARKED_PENDING)
+            log.write_behind(start, few.data)
+            files.reach(Failpoint.PENDING_WRITTEN)
             if is_sync:
-                self._components.log.fsync(session.tail.log_durable_end, end)
-                session.files.reach(Failpoint.LOG_SYNCED)
+                log.fsync(session.tail.log_durable_end, end)
+                files.reach(Failpoint.LOG_SYNCED)
                 session.note_durable(end)
         except BaseException:
             self._undo(tail, start, end)

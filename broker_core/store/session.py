@@ -161,7 +161,8 @@ class StoreSession:
         self._beside = threading.RLock()
         self._pid = os.getpid()
         self._depth = 0
-        self._tail = _UNREAD
+        self.tail = _UNREAD
+        """The marker as of this turn; valid only while the lock is held. To be read only."""
         # The marker's page as this session left it.
         self._page = bytearray(PAGE_BYTES)
         # True if other processes wrote files that are not noted as dirty here.
@@ -171,11 +172,6 @@ class StoreSession:
         self._abort_path = root / ABORT_NAME
 
     @property
-    def tail(self) -> TailMarker:
-        """The marker as of this turn; valid only while the lock is held."""
-        return self._tail
-
-    @property
     def is_nested(self) -> bool:
         """True in a turn within another."""
         return self._depth > 1
@@ -183,7 +179,7 @@ class StoreSession:
     @property
     def log_end(self) -> int:
         """Where the log ends, the pending tail included; between turns as of the last one."""
-        return self._tail.end
+        return self.tail.end
 
     def turn(self, doing: str, *, dispatches: bool = True) -> Turn:
         """Hold the lock over a block of work; turns nest. `doing` completes "Could not ...".
@@ -234,9 +230,9 @@ class StoreSession:
     def mark(self, state: TailState, **changes: Any) -> None:
         """Write the marker: `state`, and the fields that changed; the generation grows by one."""
         self.write_marker(
-            self._tail._replace(
+            self.tail._replace(
                 state=state,
-                generation=self._tail.generation + 1,
+                generation=self.tail.generation + 1,
                 boot=self._boot,
                 lock_modified_ns=self._lock.modified_ns,
                 pid=os.getpid(),
@@ -251,7 +247,7 @@ class StoreSession:
 
         Every single message has one.
         """
-        tail = self._tail
+        tail = self.tail
         self.write_marker(
             TailMarker(
                 TailState.PENDING,
@@ -281,11 +277,11 @@ class StoreSession:
         file.write(slot, at)
         at -= PAGE_START
         self._page[at : at + len(slot)] = slot
-        self._tail = marker
+        self.tail = marker
 
     def note_change(self) -> None:
         """Mark the store as it is, so that no other session takes the marker for its own."""
-        self.mark(self._tail.state)
+        self.mark(self.tail.state)
 
     def mark_clean(self, log_end: int, last_start: int, last_store_ms: int) -> None:
         """Mark the store whole up to `log_end`, and all of it dispatched.
@@ -295,8 +291,8 @@ class StoreSession:
         position = self.components.index_position
         self.mark(
             TailState.CLEAN,
-            durable_end=min(self._tail.durable_end, log_end),
-            log_durable_end=min(self._tail.log_durable_end, log_end),
+            durable_end=min(self.tail.durable_end, log_end),
+            log_durable_end=min(self.tail.log_durable_end, log_end),
             log_end=log_end,
             pending_end=log_end,
             last_start=last_start,
@@ -309,7 +305,7 @@ class StoreSession:
 
     def dispatch(self) -> None:
         """Give queues and index what the pending tail has; to be called in a turn."""
-        tail = self._tail
+        tail = self.tail
         if not tail.has_pending:
             return
         try:
@@ -346,7 +342,7 @@ class StoreSession:
 
     def note_durable(self, log_end: int) -> None:
         """Note how far the log was fsynced; the next marker says it."""
-        self._tail = self._tail._replace(log_durable_end=log_end)
+        self.tail = self.tail._replace(log_durable_end=log_end)
 
     def mark_unclosed(self) -> None:
         """Create `abort`, durably, if it is missing; to be called before anything changes."""
@@ -355,7 +351,7 @@ class StoreSession:
 
     def distrust_memory(self) -> None:
         """Make the next turn recover: an error left files in an unknown state."""
-        self._tail = _UNREAD
+        self.tail = _UNREAD
 
     def queue_ends(self, queues: Sequence[QueueKey]) -> list[int]:
         """Return the offset that the next message of each queue gets.
@@ -403,11 +399,11 @@ class StoreSession:
         """Collect all files that are not durable; to be called in a turn."""
         if self._others_wrote:
             self.components.handles.add_dirty(
-                flush.dirty_since(self.components, self._tail.durable_end)
+                flush.dirty_since(self.components, self.tail.durable_end)
             )
             self._others_wrote = False
         dirty = self.components.handles.take_dirty()
-        return FlushPoint(self._tail, dirty, flush.filled_index_time(self.components))
+        return FlushPoint(self.tail, dirty, flush.filled_index_time(self.components))
 
     def keep_dirty(self, point: FlushPoint) -> None:
         """Note the files of a flush that failed as dirty again."""
@@ -419,7 +415,7 @@ class StoreSession:
         With `close`, the store is marked CLOSED unless a batch was appended since.
         """
         was = point.tail
-        is_unchanged = self._tail.generation == was.generation
+        is_unchanged = self.tail.generation == was.generation
         known = read_checkpoint(self._checkpoint_path)
         self._write_checkpoint(
             replace(
@@ -432,11 +428,11 @@ class StoreSession:
         )
         # max: another process may have flushed further since the first turn of this flush.
         durable = {
-            "durable_end": max(self._tail.durable_end, was.log_end),
-            "log_durable_end": max(self._tail.log_durable_end, was.log_end),
+            "durable_end": max(self.tail.durable_end, was.log_end),
+            "log_durable_end": max(self.tail.log_durable_end, was.log_end),
         }
         if not (close and is_unchanged):
-            self.mark(self._tail.state, **durable)
+            self.mark(self.tail.state, **durable)
             return
         # CLOSED is durable before `abort` goes: power lost in between leaves a store that is
         # scanned, never an unsynced one that claims to be closed.
@@ -471,7 +467,7 @@ class StoreSession:
             # With the lock kept since the last turn no other process can have written.
             if not (self._has_finished if has_kept_lock else self._is_own_tail()):
                 self._recover()
-            if dispatches and self._tail.has_pending:
+            if dispatches and self.tail.has_pending:
                 self.dispatch()
         except OSError as error:
             self.distrust_memory()
@@ -485,11 +481,14 @@ class StoreSession:
     @property
     def _has_finished(self) -> bool:
         """True if this session left no change unfinished but what it may dispatch later."""
-        return self._tail is not _UNREAD and self._tail.state in _FINISHED
+        return self.tail is not _UNREAD and self.tail.state in _FINISHED
 
     def _is_own_tail(self) -> bool:
         """Tell whether nothing has happened since this session wrote the marker."""
-        if not self._has_finished or self._lock.modified_ns != self._tail.lock_modified_ns:
+        tail = self.tail
+        if tail is _UNREAD or tail.state not in _FINISHED:
+            return False
+        if self._lock.modified_ns != tail.lock_modified_ns:
             return False
         try:
             page = (self._marker_file or self._checkpoint()).read(PAGE_BYTES, PAGE_START)
@@ -518,7 +517,7 @@ class StoreSession:
         page = self.components.handles.read(self._checkpoint_path, PAGE_BYTES, PAGE_START)
         self._page = bytearray(page)
         if found.kind is RecoveryKind.NONE and found.tail is not None:
-            self._tail = found.tail
+            self.tail = found.tail
             self._others_wrote = found.tail.state is not TailState.CLOSED
             return
         if found.kind is RecoveryKind.ABNORMAL and (foreign := batch_topics(self.root)):
@@ -530,7 +529,7 @@ class StoreSession:
         if is_scan:
             # Nothing says how much of what the scan found is on the disk.
             before = before._replace(durable_end=0, log_durable_end=0)
-        self._tail = before
+        self.tail = before
         self.mark_unclosed()
         recover(found, self.components)
         self.mark_clean(found.log_end, found.last_start, found.last_store_ms)
@@ -573,7 +572,7 @@ class StoreSession:
         if entry is None or entry[1] == FILLER_SIZE:
             return True
         physical_offset, size = entry
-        if physical_offset < 0 or physical_offset + size > self._tail.log_end:
+        if physical_offset < 0 or physical_offset + size > self.tail.log_end:
             return False
         path = self.components.log.path_of(physical_offset)
         position = physical_offset % self.components.log.file_bytes

@@ -41,16 +41,22 @@ def format_properties(properties: Mapping[str, str]) -> bytes:
     >>> format_properties({"TAGS": "TagA"})
     b'TAGS\x01TagA\x02'
     """
-    has_unstorable = UNSTORABLE.search
-    for name, value in properties.items():
-        if has_unstorable(name) or has_unstorable(value):
-            text = name if has_unstorable(name) else value
-            message = (
-                f"The property {name[:64]!r} can't be stored: {text[:64]!r} has a zero byte or "
-                "a separator (0x00, 0x01, 0x02) in it. Nothing was written."
-            )
-            raise IllegalMessageError(message)
-    return join_entries(properties)
+    text = join_entries(properties)
+    count = len(properties)
+    # One of each separator an entry, and no more: quicker than to look at each name and value.
+    if text.count(b"\1") == count == text.count(b"\2") and b"\0" not in text:
+        return text
+    name, found = next(
+        (name, each)
+        for name in properties
+        for each in (name, properties[name])
+        if UNSTORABLE.search(each)
+    )
+    message = (
+        f"The property {name[:64]!r} can't be stored: {found[:64]!r} has a zero byte or "
+        "a separator (0x00, 0x01, 0x02) in it. Nothing was written."
+    )
+    raise IllegalMessageError(message)
 
 
 def join_entries(properties: Mapping[str, str]) -> bytes:
@@ -60,8 +66,10 @@ def join_entries(properties: Mapping[str, str]) -> bytes:
     b'k\x01a\x01b\x02'
     """
     return "".join(
-        f"{name}{NAME_VALUE_SEPARATOR}{value}{PROPERTY_SEPARATOR}"
-        for name, value in properties.items()
+        [
+            f"{name}{NAME_VALUE_SEPARATOR}{value}{PROPERTY_SEPARATOR}"
+            for name, value in properties.items()
+        ]
     ).encode()
 
 

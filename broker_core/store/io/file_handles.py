@@ -46,10 +46,11 @@ class OpenFile:
     It is opened again if it was closed meanwhile. See the module.
     """
 
-    __slots__ = ("_handles", "descriptor", "path")
+    __slots__ = ("_handles", "_note", "descriptor", "path")
 
     def __init__(self, handles: FileHandles, path: Path, descriptor: int) -> None:
         self._handles = handles
+        self._note = -1  # the handles' note that has this file
         self.path = path
         self.descriptor = descriptor
         """Negative once the file is closed."""
@@ -68,8 +69,10 @@ class OpenFile:
         handles = self._handles
         descriptor = self.descriptor if self.descriptor >= 0 else handles.open(self)
         # Before the write: one that fails half-way has changed the file, too.
-        handles.note(self.path)
-        if type(data) is not bytes:
+        if self._note != handles.notes:
+            handles.note(self.path)
+            self._note = handles.notes
+        if not (type(data) is bytes or type(data) is bytearray):
             data = memoryview(data).cast("B")
         size = len(data)
         if size >= WORTH_RESERVING:
@@ -91,6 +94,8 @@ class FileHandles:
         self._limit = limit
         self._open: OrderedDict[Path, OpenFile] = OrderedDict()
         self._dirty = Dirty()
+        self.notes = 0
+        """Grows whenever a file leaves the note of dirty files."""
 
     def file(self, path: Path) -> OpenFile:
         """Return a file to read and write, opened; FileNotFoundError if there is none."""
@@ -190,6 +195,7 @@ class FileHandles:
         """Give a file its final name."""
         self.drop(source)
         self.files.rename(source, target)
+        self.notes += 1
         self._dirty.written.discard(source)
         self._dirty.created.discard(source)
         self._dirty.written.add(target)
@@ -198,6 +204,7 @@ class FileHandles:
     def delete(self, path: Path) -> None:
         """Remove a file, if it exists."""
         self.drop(path)
+        self.notes += 1
         self._dirty.written.discard(path)
         self._dirty.created.discard(path)
         try:
@@ -214,11 +221,13 @@ class FileHandles:
     def fsync(self, path: Path) -> None:
         """Make one file's bytes durable now, but not its name."""
         self.files.fsync(self._descriptor(path))
+        self.notes += 1
         self._dirty.written.discard(path)
 
     def take_dirty(self) -> Dirty:
         """Return the note of files that need an fsync, and begin a new one."""
         taken, self._dirty = self._dirty, Dirty()
+        self.notes += 1
         return taken
 
     def add_dirty(self, dirty: Dirty) -> None:

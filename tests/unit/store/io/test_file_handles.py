@@ -125,6 +125,27 @@ def test_fsync_takes_a_file_off_the_note_but_not_its_name(tmp_path: Path) -> Non
     handles.close_all()
 
 
+@pytest.mark.parametrize("is_held_twice", [False, True])
+def test_a_file_that_is_held_is_noted_again_after_it_left_the_note(
+    is_held_twice: bool, tmp_path: Path
+) -> None:
+    handles = FileHandles(OsFiles())
+    path = tmp_path / "a"
+    handles.create(path, 10)
+    held = handles.file(path)
+    held.write(b"x", 0)
+    if is_held_twice:
+        handles.close_all()
+        handles.write(path, b"x", 0)
+
+    handles.fsync(path)
+    held.write(b"y", 1)
+    assert handles.take_dirty().written == {path}
+    held.write(b"z", 2)
+    assert handles.take_dirty().written == {path}
+    handles.close_all()
+
+
 def test_renamed_file_is_noted_under_its_final_name(tmp_path: Path) -> None:
     handles = FileHandles(OsFiles())
     handles.create(tmp_path / "tmp", 10)
