@@ -18,12 +18,12 @@ from broker_core.broker.transactions.decision_lookup import LoggedDecision
 from broker_core.broker.transactions.history import CommitRequest
 from broker_core.errors import BatchConflictError, BatchGapError
 from broker_core.types import BatchRef, PhysicalOffset
-from tests.model import scenes, services
-from tests.model.explore import Exploration, Scene, explore
-from tests.model.replay import BATCH_PATIENCE_MS, TICK_MS
-from tests.model.scenes import BOTH, Sizes
-from tests.model.seeds import SEEDS
-from tests.model.state import (
+from tests.model.transactions import scenes, services
+from tests.model.transactions.explore import Exploration, Scene, explore
+from tests.model.transactions.replay import BATCH_PATIENCE_MS, TICK_MS
+from tests.model.transactions.scenes import BOTH, Sizes
+from tests.model.transactions.seeds import SEEDS
+from tests.model.transactions.state import (
     ALICE,
     INTENDED,
     MALLORY,

@@ -17,9 +17,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tests.model.invariants import broken, broken_in_the_end
-from tests.model.services import step
-from tests.model.state import (
+from tests.model.transactions.invariants import broken, broken_in_the_end
+from tests.model.transactions.services import step
+from tests.model.transactions.state import (
     NAMELESS,
     TAG_ATTEMPT,
     Action,

@@ -6,8 +6,8 @@ perhaps, and then acts; what it does to each half message is one append.
 
 from __future__ import annotations
 
-from tests.model.calls import begin, finishing, next_append, run, run_mortal
-from tests.model.state import (
+from tests.model.transactions.calls import begin, finishing, next_append, run, run_mortal
+from tests.model.transactions.state import (
     MAX_CHECKS,
     NO_ATTEMPT,
     OLDEST,

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.model.explore import Kind, Scene, Step, cover, explore, kinds_of
-from tests.model.replay import World
-from tests.model.seeds import SEEDS
-from tests.model.state import INTENDED
-from tests.model.test_transactions_model import (
+from tests.model.transactions.explore import Kind, Scene, Step, cover, explore, kinds_of
+from tests.model.transactions.replay import World
+from tests.model.transactions.seeds import SEEDS
+from tests.model.transactions.state import INTENDED
+from tests.model.transactions.test_transactions_model import (
     EVERY_DAY,
     LARGE,
     explored,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.model.explore import Scene
-from tests.model.scenes import (
+from tests.model.transactions.explore import Scene
+from tests.model.transactions.scenes import (
     BOTH,
     Sizes,
     check_backs,
@@ -17,7 +17,7 @@ from tests.model.scenes import (
     retentions,
     stale_rounds,
 )
-from tests.model.state import ALICE, MALLORY, NAMELESS
+from tests.model.transactions.state import ALICE, MALLORY, NAMELESS
 
 # Large enough for each bug, and small: a bug is found within some hundred states.
 _NEIGHBOURS = neighbours(Sizes(forgers=(MALLORY,)))

@@ -8,7 +8,7 @@ history.py and api.py function by function; `Rules` takes single checks out.
 
 from __future__ import annotations
 
-from tests.model.state import (
+from tests.model.transactions.state import (
     NAMELESS,
     NO_ATTEMPT,
     OPEN,

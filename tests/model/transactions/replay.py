@@ -62,9 +62,9 @@ from tests.kit.transactions import (
     in_pieces,
     outgoing,
 )
-from tests.model.explore import Step
-from tests.model.services import step
-from tests.model.state import (
+from tests.model.transactions.explore import Step
+from tests.model.transactions.services import step
+from tests.model.transactions.state import (
     MAX_CHECKS,
     OLDEST,
     TAG_ATTEMPT,

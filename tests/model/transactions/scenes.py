@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 
-from tests.model.explore import Scene
-from tests.model.state import (
+from tests.model.transactions.explore import Scene
+from tests.model.transactions.state import (
     ALICE,
     MALLORY,
     NAMELESS,

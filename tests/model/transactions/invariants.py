@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.model.services import finish_for, step
-from tests.model.state import (
+from tests.model.transactions.services import finish_for, step
+from tests.model.transactions.state import (
     MAX_CHECKS,
     NAMELESS,
     OLDEST,
