@@ -13,8 +13,9 @@ Invariants.
   writes to `lock` when it starts, which changes the file's modification time.
 - Whoever takes the lock dispatches the pending tail (log_first.py) before anything else is done,
   but for a quick append that goes on behind its own.
-- Only the holder of the lock marks. A turn that ends in an error leaves the marker of the change
-  that failed; the next turn, here or in another process, repairs before it does anything else.
+- Only the holder of the lock marks. A recovery does so before it changes anything: what others
+  remember holds no more, however it ends. A turn that ends in an error leaves the marker of the
+  change that failed; the next turn, here or in another process, repairs before it does anything.
 - `abort` exists, durably, before the first change, as Apache's broker expects of an open store.
 
 Outline of a turn: take the lock; read the marker; if it is our own and nothing was under way, go
@@ -66,6 +67,7 @@ from broker_core.store.recovery.plan import Progress, RecoveryKind, plan
 from broker_core.store.recovery.recover import recover
 from broker_core.store.recovery.shutdown_state import ABORT_NAME, CHECKPOINT_NAME
 from broker_core.store.recovery.tail_marker import (
+    BOOT_BYTES,
     PAGE_BYTES,
     PAGE_START,
     TailMarker,
@@ -531,12 +533,28 @@ class StoreSession:
             before = before._replace(durable_end=0, log_durable_end=0)
         self.tail = before
         self.mark_unclosed()
+        self._mark_recovering(is_believed=not is_scan)
         recover(found, self.components)
         self.mark_clean(found.log_end, found.last_start, found.last_store_ms)
         if is_scan:
             known = read_checkpoint(self._checkpoint_path)
             confirmed = max(found.last_start, 0)
             self._write_checkpoint(replace(known, confirm_physical_offset=confirmed))
+
+    def _mark_recovering(self, *, is_believed: bool) -> None:
+        """Write the marker anew, as it is, before a recovery changes anything.
+
+        If this process dies in it, no other session may take the marker for its own and go on as
+        if nothing had happened since. One that is not believed has no boot, and stays so.
+        """
+        self.write_marker(
+            self.tail._replace(
+                generation=self.tail.generation + 1,
+                boot=self._boot if is_believed else bytes(BOOT_BYTES),
+                lock_modified_ns=self._lock.modified_ns,
+                pid=os.getpid(),
+            )
+        )
 
     def _ensure_checkpoint(self) -> None:
         """Bring the checkpoint file to its full size: the marker lies in its second half.

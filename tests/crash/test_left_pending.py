@@ -17,7 +17,7 @@ from broker_core.store.reader import StoreReader
 from broker_core.store.writer import StoreWriter
 from tests.kit import stores
 from tests.kit.batches import view
-from tests.kit.crash_script import Life, verify_after_death
+from tests.kit.crash_script import NEXT_BOOT, Life, options, verify_after_death
 from tests.kit.faulty_files import Died, FaultyFiles
 from tests.kit.two_ways import ROOMY, Step, open_store, require_twin, take
 
@@ -155,3 +155,56 @@ def test_writers_that_take_turns_dispatch_each_others_tails(tmp_path: Path) -> N
     for store in stores_open:
         store.close()
     require_twin(root, life.attempted, tmp_path)
+
+
+# What a recovery passes that dispatches; a scan that finds queues in order passes the last four.
+OF_RECOVERY = [
+    Failpoint.QUEUE_CUT,
+    Failpoint.QUEUE_WRITTEN,
+    Failpoint.INDEX_REWOUND,
+    Failpoint.INDEX_ENTRIES_WRITTEN,
+    Failpoint.INDEX_HEADER_WRITTEN,
+    Failpoint.INDEX_SLOTS_WRITTEN,
+]
+
+
+@pytest.mark.parametrize("point", OF_RECOVERY, ids=str)
+def test_a_writer_does_not_go_on_from_memory_after_another_one_died_in_recovery(
+    point: Failpoint, tmp_path: Path
+) -> None:
+    """It left its own tail, and nothing was appended since; but the store is not as it left it."""
+    root, life = tmp_path / "store", Life()
+    store = open_store(root)
+    for step in SCRIPT:
+        take(store, life, step)
+    die_in_recovery(root, point, None)
+    require_seen(root, life, 5)
+
+    take(store, life, Step("few", "A", 2))
+    require_seen(root, life, 6)
+    store.close()
+    require_twin(root, life.attempted, tmp_path)
+
+
+@pytest.mark.parametrize("point", OF_RECOVERY[2:], ids=str)
+def test_a_writer_does_not_go_on_from_memory_after_another_one_died_in_a_scan(
+    point: Failpoint, tmp_path: Path
+) -> None:
+    root, life = tmp_path / "store", Life()
+    store = open_store(root)
+    for step in SCRIPT[:2]:
+        take(store, life, step)
+    die_in_recovery(root, point, NEXT_BOOT)
+
+    take(store, life, SCRIPT[0])
+    store.close()
+    require_seen(root, life, 3)
+    require_twin(root, life.attempted, tmp_path)
+
+
+def die_in_recovery(root: Path, point: Failpoint, boot: bytes | None) -> None:
+    """Open a store with another writer, which dies while it recovers it, or scans it."""
+    files = FaultyFiles(stop_at=(point, 1))
+    with pytest.raises(Died):
+        open_store(root, files, how=options(boot)).flush()
+    files.abandon()
