@@ -49,11 +49,20 @@ def require_pending(root: Path, records: int) -> None:
     assert reached <= marker(root).dispatched_end
 
 
-def few(writer: StoreWriter, bodies: Sequence[str], *, topic: str = "T", first: int = 0) -> None:
+def few(
+    writer: StoreWriter,
+    bodies: Sequence[str],
+    *,
+    topic: str = "T",
+    queues: int = 2,
+    first: int = 0,
+    flush: str = "async",
+) -> None:
     """Append messages of batches.batch the quick way, or fail."""
-    records = FewRecords.of(writer.as_batch(batch(bodies, topic=topic, first=first)))
+    messages = batch(bodies, topic=topic, queues=queues, first=first)
+    records = FewRecords.of(writer.as_batch(messages))
     assert records is not None
-    writer.append_few(records)
+    writer.append_few(records, flush=flush)
 
 
 @contextmanager

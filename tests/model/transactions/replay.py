@@ -13,11 +13,9 @@ queue and of the journal must be the model's.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -53,6 +51,8 @@ from broker_core.types import (
     Receipt,
 )
 from tests.kit import batches
+from tests.kit.faulty_files import Died
+from tests.kit.paused_call import PausedCall
 from tests.kit.pending import pending_records
 from tests.kit.transactions import (
     FILE_BYTES,
@@ -97,49 +97,12 @@ ANSWERS: dict[type[Exception], str] = {
 }
 
 
-class Died(BaseException):
-    """The process of a step is gone."""
-
-
-class Process:
-    """A call in a thread of its own, which goes on only when it is told to."""
+class Process(PausedCall):
+    """A call of a process that pauses before its next append, or within a round of check-back."""
 
     def __init__(self, call: Callable[[Process], str], *, is_round: bool) -> None:
         self.is_round = is_round
-        self._said: SimpleQueue[str] = SimpleQueue()
-        self._told: SimpleQueue[bool] = SimpleQueue()
-        self.thread = threading.Thread(target=self._run, args=(call,))
-        self.thread.start()
-        self.answer = self._said.get()
-
-    def _run(self, call: Callable[[Process], str]) -> None:
-        try:
-            answer = call(self)
-        except Died:
-            answer = "died"
-        except BaseException as error:  # noqa: BLE001  # told to the test, as its answer
-            answer = repr(error)
-        self._said.put(answer)
-
-    def pause(self) -> None:
-        """Wait, in the process, to be resumed; or die."""
-        self._said.put("paused")
-        if not self._told.get():
-            raise Died
-
-    def resume(self) -> str:
-        """Let the process go on to where it pauses again, or to its end."""
-        if self.answer != "paused":
-            return self.answer
-        self._told.put(True)
-        self.answer = self._said.get()
-        return self.answer
-
-    def kill(self) -> None:
-        """Let the process die where it is."""
-        if self.answer == "paused":
-            self._told.put(False)
-        self.thread.join()
+        super().__init__(call)
 
 
 @dataclass
@@ -274,7 +237,7 @@ class World:
     def _hooked(self, *arguments: Any, **options: Any) -> Any:
         """Append, unless the process that does it is to die or to pause before."""
         paused = self._paused
-        is_own = paused is not None and threading.current_thread() is paused.thread
+        is_own = paused is not None and paused.is_running_here
         if paused is not None and is_own and not paused.is_round:
             paused.pause()
         if self._mortal is not None:
@@ -317,7 +280,6 @@ class World:
         self._paused = process
         answer = process.resume()
         if answer != "paused":
-            process.thread.join()
             self._paused = None
         return answer
 
