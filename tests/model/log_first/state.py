@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tests.model.telling import described
+
 BOUND = 2
 """Most records that are pending."""
 
@@ -124,12 +126,7 @@ class Action(NamedTuple):
     how: str = ""
 
     def __str__(self) -> str:
-        parts = [
-            f"{name}={value!r}"
-            for name, value in zip(self._fields, self, strict=True)
-            if value != self._field_defaults.get(name) and name != "kind"
-        ]
-        return f"{self.kind}({', '.join(parts)})"
+        return described(self)
 
 
 FIRST = Record(0, 0, 1, 0)

@@ -13,6 +13,7 @@ import pytest
 from tests.model.log_first.explore import Exploration, Scene, explore
 from tests.model.log_first.seeds import FULL, POWER, READERS, SEEDS, STRANGERS, UNDONE, WRITERS
 from tests.model.log_first.state import INTENDED, Rules
+from tests.model.telling import name_of
 
 EVERY_DAY = [
     (READERS, 12915),
@@ -30,11 +31,6 @@ LARGE = [
     (STRANGERS._replace(deaths=1), 116435),
     (POWER._replace(sizes=(1, 2), writers=2), 162126),
 ]
-
-
-def name_of(value: object) -> str:
-    """The name of a scene, for the id of a test."""
-    return value.name if isinstance(value, Scene) else ""
 
 
 @cache

@@ -16,7 +16,8 @@ from tests.model.log_first.protocol import step
 from tests.model.log_first.replay import World, bound_tails, make_template
 from tests.model.log_first.seeds import READERS, SEEDS, UNDONE, WRITERS
 from tests.model.log_first.state import INTENDED, Action, State
-from tests.model.log_first.test_log_first_model import LARGE, explored, explored_without, name_of
+from tests.model.log_first.test_log_first_model import LARGE, explored, explored_without
+from tests.model.telling import name_of
 
 REPLAYED = (READERS, UNDONE, WRITERS)
 NTH = 400

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tests.model.telling import described
+
 NAMELESS, ALICE, MALLORY = 0, 1, 2
 NO_ATTEMPT = -1
 TAG_ATTEMPT = -2
@@ -118,12 +120,7 @@ class Action(NamedTuple):
     is_paused: bool = False
 
     def __str__(self) -> str:
-        parts = [
-            f"{name}={value!r}"
-            for name, value in zip(self._fields, self, strict=True)
-            if value != self._field_defaults.get(name) and name != "kind"
-        ]
-        return f"{self.kind}({', '.join(parts)})"
+        return described(self)
 
 
 class Paused(NamedTuple):

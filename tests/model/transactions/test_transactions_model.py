@@ -18,6 +18,7 @@ from broker_core.broker.transactions.decision_lookup import LoggedDecision
 from broker_core.broker.transactions.history import CommitRequest
 from broker_core.errors import BatchConflictError, BatchGapError
 from broker_core.types import BatchRef, PhysicalOffset
+from tests.model.telling import name_of
 from tests.model.transactions import scenes, services
 from tests.model.transactions.explore import Exploration, Scene, explore
 from tests.model.transactions.replay import BATCH_PATIENCE_MS, TICK_MS
@@ -68,11 +69,6 @@ LARGE = [
     ),
     (scenes.retentions(Sizes(rows=(1, 2), deaths=1, depth=6)), 10736),
 ]
-
-
-def name_of(value: object) -> str:
-    """The name of a scene, for the id of a test."""
-    return value.name if isinstance(value, Scene) else ""
 
 
 @cache

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.model.telling import name_of
 from tests.model.transactions.explore import Kind, Scene, Step, cover, explore, kinds_of
 from tests.model.transactions.replay import World
 from tests.model.transactions.seeds import SEEDS
@@ -20,7 +21,6 @@ from tests.model.transactions.test_transactions_model import (
     LARGE,
     explored,
     explored_without,
-    name_of,
 )
 
 EVERY_NTH = 60
