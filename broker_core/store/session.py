@@ -276,9 +276,15 @@ class StoreSession:
         # boot id differs, so the marker is not believed anyway.
         slot, at = marker.encode(), marker.slot_offset
         file = self._marker_file or self._checkpoint()
-        file.write(slot, at)
-        at -= PAGE_START
-        self._page[at : at + len(slot)] = slot
+        place = slice(at - PAGE_START, at - PAGE_START + len(slot))
+        try:
+            file.write(slot, at)
+        except OSError:
+            # Half of it may be there, and a slot that is not valid makes both worthless.
+            with contextlib.suppress(OSError):
+                file.write(self._page[place], at)
+            raise
+        self._page[place] = slot
         self.tail = marker
 
     def note_change(self) -> None:

@@ -7,13 +7,16 @@ many alone would have written, byte for byte.
 from __future__ import annotations
 
 import contextlib
+import logging
 from pathlib import Path
 
 import pytest
 
 from broker_core.errors import StorageError
 from broker_core.store.check.store import check
-from broker_core.store.io.files import Failpoint
+from broker_core.store.io.files import Bytes, Failpoint
+from broker_core.store.recovery.shutdown_state import CHECKPOINT_NAME
+from broker_core.store.recovery.tail_marker import PAGE_START
 from tests.kit.batches import view
 from tests.kit.crash_script import Life, chance, verify_after_death, verify_after_power_loss
 from tests.kit.faulty_files import Died, Fault, FaultyFiles
@@ -214,6 +217,33 @@ def test_a_torn_append_behind_a_pending_tail_leaves_the_tail(fault: Fault, tmp_p
     assert view(root, ROOMY) == life.possible(2)
     del life.attempted[2:]
     verify(root, life, tmp_path)
+
+
+class HalvesMarker(FaultyFiles):
+    """Files of which the n-th write of the marker is done by half, and fails."""
+
+    def __init__(self, nth: int) -> None:
+        super().__init__()
+        self._left = nth
+
+    def pwrite(self, descriptor: int, data: Bytes, offset: int) -> int:
+        if offset >= PAGE_START and self._open[descriptor].name == CHECKPOINT_NAME:
+            self._left -= 1
+            if not self._left:
+                self.strike(Fault.HALF, 1)
+        return super().pwrite(descriptor, data, offset)
+
+
+@pytest.mark.parametrize("nth", range(6, 42, 5))
+def test_a_marker_that_is_written_by_half_is_put_back(
+    nth: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without it the store would have to be scanned, and its readers would see that happen."""
+    caplog.set_level(logging.INFO)
+    files = HalvesMarker(nth)
+
+    assert check_insisting(files, tmp_path) == 1
+    assert not [said for said in caplog.messages if "kind=ABNORMAL" in said]
 
 
 def first_quick_call(tmp_path: Path) -> int:

@@ -20,8 +20,10 @@ from broker_core.store.recovery.plan import RecoveryKind
 
 if TYPE_CHECKING:
     from broker_core.store.components import StoreComponents
+    from broker_core.store.queue.writer import QueueKey
     from broker_core.store.recovery.index_plan import IndexPlan
     from broker_core.store.recovery.plan import RecoveryPlan
+    from broker_core.store.recovery.queue_plan import QueuePlan
 
 log = logging.getLogger(__name__)
 
@@ -42,15 +44,25 @@ def recover(plan: RecoveryPlan, components: StoreComponents) -> None:
     if plan.kind in (RecoveryKind.NORMAL, RecoveryKind.ABNORMAL):
         _cut_log(plan, components)
     for queue, change in plan.queues.items():
-        components.queues.cut(queue, change.keep)
-        if len(change.entries):
-            components.queues.write(queue, change.start, change.entries)
+        _mend_queue(queue, change, components)
     if plan.index is not None and components.index is not None:
         _rebuild_index(plan, plan.index, components)
         components.index.drop_empty()
     if plan.tail is not None and plan.tail.pending_end > plan.log_end:
         # The marker gives the extent, so the rest of a large file need not be searched.
         components.log.take_back(plan.log_end, plan.tail.pending_end)
+
+
+def _mend_queue(queue: QueueKey, change: QueuePlan, components: StoreComponents) -> None:
+    """Give a queue the entries that it lacks, and take those behind them."""
+    queues = components.queues
+    if not len(change.entries) or change.start != change.keep:
+        queues.cut(queue, change.keep)
+    if len(change.entries):
+        queues.write(queue, change.start, change.entries)
+    if change.start == change.keep:
+        # Not before: a reader may have seen some of these entries, and does not see them go.
+        queues.cut(queue, change.end)
 
 
 def _cut_log(plan: RecoveryPlan, components: StoreComponents) -> None:

@@ -8,7 +8,7 @@ from tests.model.log_first.state import TORN, Action, Look, Rules, State, Tail
 
 def begin_look(state: State, action: Action, rules: Rules) -> State:
     """Begin a look: read the marker's page."""
-    look = Look("crc", state.marker, state.acknowledged, state.failed)
+    look = Look("crc", state.marker, state.acknowledged, state.failed, state.seen)
     if not rules.page_before_queue:
         look = look._replace(entries=state.queue)
     return state._replace(look=look, result=None)
@@ -83,7 +83,7 @@ def _look_at_queue(state: State, look: Look, rules: Rules) -> State:
     return state._replace(
         look=None,
         result=found,
-        told=(look.due, look.gone),
+        told=(look.due | (look.seen - state.undone), look.gone),
         seen=state.seen | (appends - state.failed),
     )
 

@@ -110,6 +110,7 @@ class Look(NamedTuple):
     page: Marker
     due: frozenset[int]
     gone: frozenset[int]
+    seen: frozenset[int]
     end: int = 0
     """How far the records that it is about to read go."""
     entries: tuple[int, ...] | None = None
