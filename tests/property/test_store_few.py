@@ -106,7 +106,7 @@ def survey(reader: StoreReader, seed: int) -> dict[object, Answer]:
         queues = reader.queues()
     except BrokerError:
         queues = []
-        answers["queues"] = answer(reader.queues)
+        answers["queues"] = answer(lambda: [*reader.queues()])
     for queue in queues:
         answers[queue] = bounds = answer(partial(reader.queue_range, *queue))
         low, high = (each if isinstance(each, int) else 0 for each in bounds[:2])
