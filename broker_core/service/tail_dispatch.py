@@ -80,6 +80,9 @@ class TailDispatcher:
             return False
         # Before the dispatch: what is appended behind it needs another one.
         self._armed.clear()
+        # After that: it may have been `stop` that armed it, when the pause was just over.
+        if self._stopped.is_set():
+            return False
         try:
             self._writer.dispatch_pending()
         except Exception as error:  # noqa: BLE001 - whatever it is, the thread has to live

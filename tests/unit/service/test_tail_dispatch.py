@@ -91,6 +91,16 @@ def test_nothing_happens_where_nothing_is_pending(tmp_path: Path) -> None:
     pool.close()
 
 
+def test_a_stop_that_comes_as_the_pause_ends_is_heard(tmp_path: Path) -> None:
+    pool, paused = open_pool(tmp_path / "store"), Paused()
+    dispatcher = TailDispatcher(pool.writer, paused)
+    paused.meanwhile = dispatcher.stop
+    send(pool, b"a")
+
+    assert not dispatcher.step()
+    pool.close()
+
+
 def test_a_dispatch_that_fails_is_done_again_and_loses_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
