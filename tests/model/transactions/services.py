@@ -61,6 +61,11 @@ def _resume(state: State, action: Action, rules: Rules) -> tuple[State, str]:
         return _act(state, paused, rules)
     records, outcome = next_append(state, paused, rules)
     state = apply(state, records)
+    while isinstance(outcome, Paused) and outcome.kind in ("finish", "finish_own"):
+        records, after = next_append(state, outcome, rules)
+        if records:
+            break
+        outcome = after  # it is finished, here or elsewhere: no append is left to pause before
     if isinstance(outcome, Paused):
         return state._replace(paused=outcome), "paused"
     return state, outcome

@@ -57,7 +57,7 @@ LARGE = [
     (scenes.history(Sizes(numbers=(1, 2, 3), depth=5)), 12166),
     (scenes.crashes(Sizes(rows=(1, 2), deaths=2)), 2288),
     (scenes.crashes(Sizes(rows=(1, 2), most_rows=3, deaths=1, depth=6)), 19877),
-    (scenes.races(Sizes(numbers=(1,), rows=(1, 2), most_rows=3, depth=6)), 44608),
+    (scenes.races(Sizes(numbers=(1,), rows=(1, 2), most_rows=3, depth=6)), 44570),
     (scenes.stale_rounds(Sizes(numbers=(1,), deaths=1, depth=8)), 9844),
     (scenes.check_backs(Sizes(numbers=(1,))), 3447),
     (scenes.check_backs(Sizes(numbers=(1,), most_rows=3, depth=6)), 26307),
