@@ -32,7 +32,7 @@ class Scene(NamedTuple):
 
 
 LOSSES = ("", "queue", "log", "log queue", "last")
-"""What a loss of power takes of what is not durable."""
+"""The parts of what is not durable that a loss of power takes."""
 
 
 class Step(NamedTuple):

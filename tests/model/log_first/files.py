@@ -1,4 +1,4 @@
-"""What the model's steps do to the files of a store: log, queue, index; and how they end."""
+"""Effects of the model's steps on the files of a store: log, queue and index."""
 
 from __future__ import annotations
 

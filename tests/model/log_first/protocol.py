@@ -1,4 +1,4 @@
-"""What happens in the model: steps of writers, of a reader, and of the world around them."""
+"""Events of the model: steps of writers, of a reader, and of the world around them."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ PLACES: dict[str, str] = {
     "many.mark": MARKED,
     "many.dispatching": MARKED,
 }
-"""Where a real call is after a step of the model; "write" depends on the call."""
+"""The place of a real call after a step of the model; "write" depends on the call."""
 WRITTEN = {"send": Failpoint.PENDING_WRITTEN, "many": Failpoint.LOG_WRITTEN}
 _PAUSES = {*PLACES.values(), *WRITTEN.values()}
 TOPIC = "T"

@@ -32,7 +32,7 @@ POWER = Scene(
 
 
 class Seed(NamedTuple):
-    """Where a missing rule is found, and by which invariant."""
+    """The scene in which a missing rule is found, and the invariant that finds it."""
 
     scene: Scene
     invariant: str

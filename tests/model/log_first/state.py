@@ -47,7 +47,7 @@ class Marker(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the log ends if what was being written counts."""
+        """The end of the log if what was being written counts."""
         return self.pending_end if self.kind == PENDING else self.log_end
 
     @property
@@ -57,7 +57,7 @@ class Marker(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What a process remembers between its calls: the marker as it left it, the queue's end.
+    """Memory of a process between its calls: the marker as it left it, the queue's end.
 
     Without an end it goes on only once all is dispatched.
     """
@@ -92,7 +92,7 @@ class Call(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """What a reader knows of the tail; see pending_tail.PendingTail."""
+    """Knowledge that a reader has of the tail; see pending_tail.PendingTail."""
 
     page: Marker | None = None
     is_whole: bool = True
