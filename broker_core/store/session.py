@@ -231,16 +231,14 @@ class StoreSession:
 
     def mark(self, state: TailState, **changes: Any) -> None:
         """Write the marker: `state`, and the fields that changed; the generation grows by one."""
-        self.write_marker(
-            self.tail._replace(
-                state=state,
-                generation=self.tail.generation + 1,
-                boot=self._boot,
-                lock_modified_ns=self._lock.modified_ns,
-                pid=os.getpid(),
-                **changes,
-            )
-        )
+        fields = {
+            "generation": self.tail.generation + 1,
+            "boot": self._boot,
+            "lock_modified_ns": self._lock.modified_ns,
+            "pid": os.getpid(),
+            **changes,
+        }
+        self.write_marker(self.tail._replace(state=state, **fields))
 
     def mark_pending(
         self, log_end: int, last_start: int, last_store_ms: int, pending_end: int, crc: int
@@ -539,28 +537,15 @@ class StoreSession:
             before = before._replace(durable_end=0, log_durable_end=0)
         self.tail = before
         self.mark_unclosed()
-        self._mark_recovering(is_believed=not is_scan)
+        # Before anything changes: if this process dies in it, no other session may take the marker
+        # for its own and go on as if nothing had happened. One that is not believed has no boot.
+        self.mark(before.state, boot=bytes(BOOT_BYTES) if is_scan else self._boot)
         recover(found, self.components)
         self.mark_clean(found.log_end, found.last_start, found.last_store_ms)
         if is_scan:
             known = read_checkpoint(self._checkpoint_path)
             confirmed = max(found.last_start, 0)
             self._write_checkpoint(replace(known, confirm_physical_offset=confirmed))
-
-    def _mark_recovering(self, *, is_believed: bool) -> None:
-        """Write the marker anew, as it is, before a recovery changes anything.
-
-        If this process dies in it, no other session may take the marker for its own and go on as
-        if nothing had happened since. One that is not believed has no boot, and stays so.
-        """
-        self.write_marker(
-            self.tail._replace(
-                generation=self.tail.generation + 1,
-                boot=self._boot if is_believed else bytes(BOOT_BYTES),
-                lock_modified_ns=self._lock.modified_ns,
-                pid=os.getpid(),
-            )
-        )
 
     def _ensure_checkpoint(self) -> None:
         """Bring the checkpoint file to its full size: the marker lies in its second half.

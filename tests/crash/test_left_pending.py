@@ -208,3 +208,40 @@ def die_in_recovery(root: Path, point: Failpoint, boot: bytes | None) -> None:
     with pytest.raises(Died):
         open_store(root, files, how=options(boot)).flush()
     files.abandon()
+
+
+class LooksOn(FaultyFiles):
+    """Files beside whose changes a reader looks at the end of a queue."""
+
+    def __init__(self, reader: StoreReader) -> None:
+        super().__init__()
+        self._reader = reader
+        self.ends: list[int] = []
+
+    def reach(self, point: Failpoint) -> None:
+        super().reach(point)
+        self.ends.append(self._reader.queue_range("A", 0)[1])
+
+
+def test_what_a_reader_has_seen_of_an_append_that_died_stays_while_it_is_finished(
+    tmp_path: Path,
+) -> None:
+    """It was promised to nobody, but its queue entries were there."""
+    root, life = tmp_path / "store", Life()
+    open_store(root).close()
+    reader = StoreReader(root, ROOMY)
+    assert reader.state.is_clean  # one that comes later sees what recovery will do
+    files = DiesLater(Failpoint.INDEX_ENTRIES_WRITTEN)
+    store = open_store(root, files)
+    take(store, life, Step("many", "A", 2))
+    files.is_armed = True
+    with pytest.raises(Died):
+        take(store, life, Step("many", "A", 6))
+    files.abandon()
+    assert reader.queue_range("A", 0) == (0, 4)
+
+    looks = LooksOn(reader)
+    open_store(root, looks).close()
+    assert len(looks.ends) > 5
+    assert set(looks.ends) == {4}
+    require_twin(root, life.attempted, tmp_path)

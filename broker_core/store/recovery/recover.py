@@ -1,10 +1,10 @@
 """Recover: cuts a torn tail from the log, and makes queues and index agree with what is left.
 
 The deed to plan.py's plan; the package's first page has the whole story. Order: the log is cut,
-then consume queues are cut and filled, then the index is rewound and filled. A batch that is taken
+then consume queues are filled and cut, then the index is rewound and filled. A batch that is taken
 back leaves the log last: until then the log tells which queues it went to. Every step can be
-repeated, and the session writes the tail marker only after all of them, so a process that dies here
-leaves a store that is recovered again from the start.
+repeated, and only after all of them does the tail marker say that they are done, so a process that
+dies here leaves a store that is recovered again from the start.
 """
 
 from __future__ import annotations
@@ -56,11 +56,12 @@ def recover(plan: RecoveryPlan, components: StoreComponents) -> None:
 def _mend_queue(queue: QueueKey, change: QueuePlan, components: StoreComponents) -> None:
     """Give a queue the entries that it lacks, and take those behind them."""
     queues = components.queues
-    if not len(change.entries) or change.start != change.keep:
+    starts_again = change.start != change.keep
+    if starts_again:
         queues.cut(queue, change.keep)
     if len(change.entries):
         queues.write(queue, change.start, change.entries)
-    if change.start == change.keep:
+    if not starts_again:
         # Not before: a reader may have seen some of these entries, and does not see them go.
         queues.cut(queue, change.end)
 

@@ -28,7 +28,6 @@ class Scene(NamedTuple):
     deaths: int = 0
     faults: int = 0
     strangers: int = 0
-    depth: int | None = None
 
 
 LOSSES = ("", "queue", "log", "log queue", "last")
@@ -56,8 +55,13 @@ def menu(scene: Scene, state: State) -> Iterator[Action]:
         if state.appends <= scene.appends:
             yield from _appending(scene, state, who)
         yield from (Action(kind, who) for kind in ("turn", "flush") if kind in scene.others)
+    yield from _around(scene, state)
+
+
+def _around(scene: Scene, state: State) -> Iterator[Action]:
     if state.strangers < scene.strangers:
-        yield from (Action(kind) for kind in ("stranger",) if kind in scene.others)
+        if "stranger" in scene.others:
+            yield Action("stranger")
         if "power" in scene.others:
             yield from (Action("power", how=how) for how in LOSSES)
     if "fill" in scene.others and not state.is_full:
@@ -171,8 +175,6 @@ class Exploration:
         self.states = [State()]
         self.came: list[tuple[int, Action] | None] = [None]
         self.broken: str | None = None
-        self.depth = 0
-        self.steps = 0
 
     def trace(self, number: int = -1) -> list[Step]:
         """Return the shortest way to a state, or to what was broken."""
@@ -189,12 +191,10 @@ def explore(scene: Scene, rules: Rules) -> Exploration:
     found = Exploration()
     frontier = [0]
     ends: dict[State, Finished] = {}
-    while frontier and (scene.depth is None or found.depth < scene.depth):
-        found.depth += 1
+    while frontier:
         reached: list[int] = []
         for number in frontier:
             for action in menu(scene, found.states[number]):
-                found.steps += 1
                 try:
                     after = step(found.states[number], action, rules)
                 except UnroomedError:

@@ -138,12 +138,13 @@ class Writer:
             with self._store.turn("look"):
                 return
         bodies = [_body(append, part, action.size) for part in range(action.size)]
-        messages = batch(bodies, topic=TOPIC, queues=1, first=2 * append)
+        first = 2 * append
         if action.kind == "many":
+            messages = batch(bodies, topic=TOPIC, queues=1, first=first)
             self._store.append(messages, guard=lambda: None)
         else:
             flush = "sync" if action.is_sync else "async"
-            few(self._store, bodies, topic=TOPIC, first=2 * append, queues=1, flush=flush)
+            few(self._store, bodies, topic=TOPIC, queues=1, first=first, flush=flush)
 
 
 class World:
@@ -295,16 +296,11 @@ class World:
         return found
 
     def _expected_log(self) -> list[Cell]:
-        call = self.state.call
-        log = self.state.log
-        # A write that is to fail half-way has not been made yet.
-        if call is not None and call.done == "failed" and len(log) > call.start:
-            log = log[: call.start] if "sync" not in self._failing() else log
+        call, log = self.state.call, self.state.log
+        # A write that is to fail half-way has not been made yet; one whose fsync is to fail has.
+        if call is not None and call.done == "failed" and self._call is not None:
+            log = log if self._call.answer == Failpoint.PENDING_WRITTEN else log[: call.start]
         return list(log)
-
-    def _failing(self) -> str:
-        assert self._call is not None
-        return "sync" if self._call.answer == Failpoint.PENDING_WRITTEN else "write"
 
     def _queue(self) -> list[int]:
         (path,) = (self._root / "consumequeue" / TOPIC / "0").iterdir()

@@ -162,7 +162,7 @@ class State(NamedTuple):
     seen: frozenset[int] = frozenset([0])
     excused: frozenset[int] = frozenset()
     result: tuple[Cell, ...] | None = None
-    """What the look that just ended saw; `told` are its `due` and `gone`."""
+    """The records that the look saw which just ended; `told` are its `due` and `gone`."""
     told: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
     deaths: int = 0
     faults: int = 0

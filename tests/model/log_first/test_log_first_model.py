@@ -44,7 +44,7 @@ def explored_without(rule: str) -> Exploration:
 
 
 def told(found: Exploration) -> str:
-    """What was broken, and the shortest trace to it."""
+    """Tell what was broken, and the shortest trace to it."""
     steps = (str(step.action) for step in found.trace())
     return "\n    ".join([f"{found.broken} after {len(found.states)} states", *steps])
 

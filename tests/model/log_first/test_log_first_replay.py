@@ -31,7 +31,7 @@ def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def kind_of(before: State, action: Action, after: State) -> tuple[object, ...]:
-    """What tells one step from another, but for who and how much."""
+    """Tell one step from another, but for who and how much."""
     call, later = before.call, after.call
     memory = before.processes[action.who].memory
     look, tail = before.look, before.tail
